@@ -1,0 +1,38 @@
+// Message: what one worker sends another, before it has a place on a link. Immutable once sent: the link
+// keeps it until the peer has acknowledged it, and several connections may send it again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <holdfast/base/bytes.h>
+#include <holdfast/base/ids.h>
+
+namespace holdfast {
+
+// What a message is. Each layer owns a range and names its own kinds (see wire/kind.h).
+using Kind = Id<struct KindTag, uint16_t>;
+
+// Bytes that travel beside a body without being copied into it. `owner` keeps `data` alive.
+struct Attachment {
+  std::shared_ptr<const void> owner;
+  const uint8_t* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+struct Message {
+  Kind kind;
+  Bytes body;
+  std::vector<Attachment> attachments;
+
+  uint64_t total_bytes() const {
+    uint64_t total = body.size();
+    for (const Attachment& attachment : attachments) total += attachment.bytes;
+    return total;
+  }
+};
+
+using MessagePtr = std::shared_ptr<const Message>;
+
+}  // namespace holdfast
