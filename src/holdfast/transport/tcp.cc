@@ -1,0 +1,284 @@
+#include <holdfast/transport/tcp.h>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include <holdfast/base/check.h>
+#include <holdfast/transport/tcp_help.h>
+
+namespace holdfast {
+
+namespace {
+
+// epoll keys that are no ConnectionId.
+constexpr uint64_t kWakeKey = UINT64_MAX;
+constexpr uint64_t kListenerKey = UINT64_MAX - 1;
+constexpr int kEventsMax = 128;
+constexpr int kAcceptsInARowMax = 64;
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+
+void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof(value)); }
+
+}  // namespace
+
+TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options) : events_(events), options_(options) {
+  epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeKey;
+  if (epoll_fd_ >= 0 && wake_fd_ >= 0 && ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &event) == 0) return;
+  const int error = errno;
+  if (epoll_fd_ >= 0) ::close(epoll_fd_);
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+  throw Unavailable({.code = Code::unavailable,
+                     .message = fmt::format("cannot set up networking: {}; check `ulimit -n`", errno_text(error))});
+}
+
+TcpTransport::~TcpTransport() {
+  connections_.clear();
+  ended_.clear();
+  if (listener_fd_ >= 0) ::close(listener_fd_);
+  ::close(wake_fd_);
+  ::close(epoll_fd_);
+}
+
+// ---- for the user of Transport ----
+
+Result<std::string> TcpTransport::listen(const ListenOptions& options) {
+  if (listener_fd_ >= 0) {
+    return Failure{.code = Code::invalid_argument,
+                   .message = "this transport listens already: listen() is called once"};
+  }
+  auto listener = open_listener(options);
+  if (!listener) return std::move(listener.failure());
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kListenerKey;
+  listener_fd_ = listener->fd;
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, listener->fd, &event) != 0) {
+    const int error = errno;
+    listener_fd_ = -1;
+    ::close(listener->fd);
+    return Failure{
+        .code = Code::unavailable,
+        .message = fmt::format("cannot watch the listening socket of {}: {}", listener->advertised, errno_text(error))};
+  }
+  return std::move(listener->advertised);
+}
+
+void TcpTransport::configure(int fd) const {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  // Idle connections are probed so that they too end within about dead_after_ms.
+  const int second = 1000;
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, options_.dead_after_ms / 2 / second));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, options_.dead_after_ms / 6 / second));
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, options_.dead_after_ms);
+  if (options_.send_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_SNDBUF, options_.send_buffer_bytes);
+  if (options_.receive_buffer_bytes > 0) set_option(fd, SOL_SOCKET, SO_RCVBUF, options_.receive_buffer_bytes);
+}
+
+// A socket that is connecting, or why not.
+Result<int> TcpTransport::dial(const std::string& address) const {
+  auto endpoint = resolve(address);
+  if (!endpoint) return std::move(endpoint.failure());
+  const auto cannot = [&](int error) {
+    return Failure{.code = Code::unavailable,
+                   .message = fmt::format("cannot connect to {}: {}", address, errno_text(error))};
+  };
+  const int fd = ::socket(endpoint->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return cannot(errno);
+  configure(fd);
+  sockaddr_storage storage;
+  const socklen_t length = fill_sockaddr(*endpoint, storage);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&storage), length) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    const int error = errno;
+    ::close(fd);
+    return cannot(error);
+  }
+  return fd;
+}
+
+void TcpTransport::connect(ConnectionId connection, const std::string& address) {
+  HOLDFAST_CHECK(connection.value % 2 == 0 && connection.value < kListenerKey);
+  TcpHost& host = *this;
+  auto fd = dial(address);
+  auto made = std::make_shared<TcpConnection>(host, connection, fd ? *fd : -1, address, options_.frame_bytes_max);
+  add(made);
+  if (fd) {
+    made->watch_connecting();
+  } else {
+    made->fail(std::move(fd.failure()));
+  }
+}
+
+void TcpTransport::flush(ConnectionId connection) {
+  if (const auto found = find(connection)) found->flush();
+}
+
+void TcpTransport::close(ConnectionId connection, Failure why) {
+  if (const auto found = find(connection)) found->fail(std::move(why));
+}
+
+void TcpTransport::trust(ConnectionId connection) {
+  if (const auto found = find(connection)) found->trust();
+}
+
+std::string TcpTransport::peer_address(ConnectionId connection) const {
+  const auto found = find(connection);
+  return found ? found->peer() : std::string();
+}
+
+// ---- the table of connections ----
+
+std::shared_ptr<TcpConnection> TcpTransport::find(ConnectionId connection) const {
+  const std::lock_guard lock(connections_mutex_);
+  const auto found = connections_.find(connection);
+  return found == connections_.end() ? nullptr : found->second;
+}
+
+void TcpTransport::add(const std::shared_ptr<TcpConnection>& connection) {
+  const std::lock_guard lock(connections_mutex_);
+  const bool fresh = connections_.emplace(connection->id(), connection).second;
+  HOLDFAST_CHECK(fresh);
+}
+
+void TcpTransport::forget(ConnectionId connection) {
+  const std::lock_guard lock(connections_mutex_);
+  connections_.erase(connection);
+}
+
+size_t TcpTransport::connection_count() const {
+  const std::lock_guard lock(connections_mutex_);
+  return connections_.size();
+}
+
+void TcpTransport::finish_soon(std::shared_ptr<TcpConnection> connection) {
+  {
+    const std::lock_guard lock(ended_mutex_);
+    ended_.push_back(std::move(connection));
+  }
+  interrupt();
+}
+
+void TcpTransport::finish_ended() {
+  std::vector<std::shared_ptr<TcpConnection>> ended;
+  {
+    const std::lock_guard lock(ended_mutex_);
+    ended.swap(ended_);
+  }
+  for (const auto& connection : ended) connection->finish();
+}
+
+// ---- polling ----
+
+void TcpTransport::interrupt() {
+  if (interrupted_.exchange(true)) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof(one));
+}
+
+int TcpTransport::wait_ms(Time until) const {
+  until = std::min(until, accept_again_at_);
+  if (until == kNever) return -1;
+  const Time now = steady_now();
+  if (until <= now) return 0;
+  // Rounded up: waking too early would mean to spin until the time has come.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+  return static_cast<int>(std::min<int64_t>(left, INT_MAX));
+}
+
+void TcpTransport::poll(Time until) {
+  const std::lock_guard lock(poll_mutex_);
+  epoll_event ready[kEventsMax];
+  const int count = ::epoll_wait(epoll_fd_, ready, kEventsMax, wait_ms(until));
+  if (accept_again_at_ != kNever && steady_now() >= accept_again_at_) {
+    accept_again_at_ = kNever;
+    watch_listener(true);
+  }
+  for (int i = 0; i < count; ++i) {
+    const uint64_t key = ready[i].data.u64;
+    if (key == kWakeKey) {
+      uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &ignored, sizeof(ignored));
+      // Before what the interrupter left is looked at, so that a later interrupt() counts again.
+      interrupted_ = false;
+    } else if (key == kListenerKey) {
+      accept_all();
+    } else {
+      handle({key}, ready[i].events);
+    }
+  }
+  finish_ended();
+}
+
+void TcpTransport::handle(ConnectionId connection, uint32_t ready) {
+  const auto found = find(connection);
+  if (!found) return;
+  if (!found->connected()) {
+    found->finish_connecting();
+    return;
+  }
+  if ((ready & EPOLLOUT) != 0) found->on_writable();
+  const bool hung_up = (ready & (EPOLLHUP | EPOLLERR)) != 0;
+  if ((ready & EPOLLIN) != 0 || hung_up) found->on_readable(tools_, hung_up);
+}
+
+void TcpTransport::watch_listener(bool on) {
+  epoll_event event = {};
+  event.events = on ? EPOLLIN : 0u;
+  event.data.u64 = kListenerKey;
+  ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, listener_fd_, &event);
+}
+
+void TcpTransport::pause_accepting(int error) {
+  watch_listener(false);
+  accept_again_at_ = after(steady_now(), kAcceptPause);
+  if (!warned_) {
+    std::fprintf(stderr, "holdfast: cannot accept connections for now: %s; check `ulimit -n`\n",
+                 errno_text(error).c_str());
+  }
+  warned_ = true;
+}
+
+void TcpTransport::accept_all() {
+  TcpHost& host = *this;
+  for (int i = 0; i < kAcceptsInARowMax; ++i) {
+    sockaddr_storage storage = {};
+    socklen_t length = sizeof(storage);
+    const int fd =
+        ::accept4(listener_fd_, reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+      const int error = errno;
+      if (error == EINTR || error == ECONNABORTED) continue;
+      if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) pause_accepting(error);
+      return;
+    }
+    if (connection_count() >= options_.connections_max) {
+      ::close(fd);
+      continue;
+    }
+    configure(fd);
+    const ConnectionId id{next_accepted_};
+    next_accepted_ += 2;
+    auto made = std::make_shared<TcpConnection>(host, id, fd, from_sockaddr(storage).text(), options_.frame_bytes_max);
+    add(made);
+    made->start_accepted();
+  }
+}
+
+}  // namespace holdfast

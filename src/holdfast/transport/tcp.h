@@ -1,0 +1,154 @@
+// TcpTransport: frames over TCP sockets and epoll. Linux only.
+//
+// Owned by a driver, which also owns the threads: one thread at a time is in poll(), and other threads may
+// take single connections over with a HelpSession, so that a caller who waits for a reply reads it itself
+// and no other thread is woken. (docs/decisions/0003-epoll-not-asio.md says why it is built this way.)
+//
+// Threads: connect, flush, close, trust, interrupt, try_help and peer_address may be called from any thread.
+// Lock order, outermost first: poll() itself; one connection's read lock or write turn (never both); the
+// driver's own lock, taken inside events; this class's small locks. See transport.h for what follows from it.
+//
+// When a peer is lost the kernel tells us at once (reset), or after TcpOptions::dead_after_ms without an
+// acknowledgement; either way its connection ends with on_closed(unavailable).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <holdfast/transport/address.h>
+#include <holdfast/transport/tcp_connection.h>
+#include <holdfast/transport/transport.h>
+
+namespace holdfast {
+
+struct TcpOptions {
+  uint64_t frame_bytes_max = uint64_t{1} << 30;  // body and attachments of one frame, from a trusted peer
+  size_t connections_max = 4096;                 // more are closed as they come
+  int send_buffer_bytes = 0;                     // 0: as the system sees fit
+  int receive_buffer_bytes = 0;
+  // A peer that acknowledges nothing for so long (or keeps its window shut) is given up.
+  int dead_after_ms = 10'000;
+};
+
+class TcpTransport;
+
+// A caller's thread reads one connection in place of the poller, from try_help() until the destructor.
+// poll_once from one thread; interrupt from any, while the session lives. Must end before the transport.
+class HelpSession {
+ public:
+  enum class Outcome {
+    delivered,    // on_frames was called, once or more
+    closed,       // the connection has ended; on_closed was delivered or will be by the poller
+    interrupted,  // interrupt() was called; may also come without cause
+    timeout,
+  };
+
+  ~HelpSession();
+  HelpSession(const HelpSession&) = delete;
+  HelpSession& operator=(const HelpSession&) = delete;
+
+  // Waits for one batch of frames and delivers it. With `spin` it first asks the socket again and again for
+  // that long, before it sleeps: faster by a wake-up, at the price of a busy core.
+  Outcome poll_once(Time until, Duration spin = Duration::zero());
+  // Makes the current poll_once, or else the next one, return.
+  void interrupt();
+
+ private:
+  friend class TcpTransport;
+  struct Tools;
+  HelpSession(TcpTransport& transport, std::shared_ptr<TcpConnection> connection, std::unique_ptr<Tools> tools);
+  bool take_interrupt();
+
+  TcpTransport& transport_;
+  const std::shared_ptr<TcpConnection> connection_;
+  std::unique_ptr<Tools> tools_;
+  std::atomic<bool> interrupted_ = false;
+};
+
+class TcpTransport final : public Transport, private TcpHost {
+ public:
+  // Throws Unavailable if the system has no descriptors left. `events` must outlive the transport.
+  explicit TcpTransport(TransportEvents& events, TcpOptions options = {});
+  // No thread may be in poll() and no HelpSession alive. Closes everything; no event comes of it.
+  ~TcpTransport() override;
+
+  // Once at most. Answers what peers dial: "host:port".
+  Result<std::string> listen(const ListenOptions& options);
+
+  // A host name in `address` is looked up on the calling thread, which may take a while; numbers do not.
+  void connect(ConnectionId connection, const std::string& address) override;
+  void flush(ConnectionId connection) override;
+  void close(ConnectionId connection, Failure why) override;
+  void trust(ConnectionId connection) override;
+  bool reliable() const override { return true; }
+
+  // Waits until something is ready, `until` has come, or interrupt() is called; handles what is ready and
+  // returns. One thread at a time; another one waits at the door.
+  void poll(Time until);
+  // Makes the current poll(), or else the next one, return.
+  void interrupt();
+
+  // Null if the connection is not open or somebody else is reading it.
+  std::unique_ptr<HelpSession> try_help(ConnectionId connection);
+
+  // "127.0.0.1:4711" for messages; "" when the connection is gone.
+  std::string peer_address(ConnectionId connection) const;
+  size_t connection_count() const;
+
+ private:
+  friend class HelpSession;
+
+  TransportEvents& events() override { return events_; }
+  int epoll_fd() const override { return epoll_fd_; }
+  void finish_soon(std::shared_ptr<TcpConnection> connection) override;
+  void forget(ConnectionId connection) override;
+
+  std::shared_ptr<TcpConnection> find(ConnectionId connection) const;
+  void add(const std::shared_ptr<TcpConnection>& connection);
+  void configure(int fd) const;
+  Result<int> dial(const std::string& address) const;
+  int wait_ms(Time until) const;
+  void handle(ConnectionId connection, uint32_t ready);
+  void finish_ended();
+  void accept_all();
+  void pause_accepting(int error);
+  void watch_listener(bool on);
+  std::unique_ptr<HelpSession::Tools> take_tools();
+  void return_tools(std::unique_ptr<HelpSession::Tools> tools);
+
+  // Constant after construction.
+  TransportEvents& events_;
+  const TcpOptions options_;
+  int epoll_fd_ = -1;
+  int wake_fd_ = -1;
+
+  std::atomic<int> listener_fd_ = -1;
+  std::atomic<bool> interrupted_ = false;
+
+  // Held by the thread in poll().
+  std::mutex poll_mutex_;
+  ReadTools tools_;
+  uint64_t next_accepted_ = 1;
+  Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
+  bool warned_ = false;
+
+  // Connections come with connect() and accept, and go just before their on_closed.
+  mutable std::mutex connections_mutex_;
+  std::unordered_map<ConnectionId, std::shared_ptr<TcpConnection>> connections_;
+
+  // Connections for poll() to finish().
+  std::mutex ended_mutex_;
+  std::vector<std::shared_ptr<TcpConnection>> ended_;
+
+  // Buffers and descriptors of past sessions, for the next ones.
+  std::mutex help_mutex_;
+  std::vector<std::unique_ptr<HelpSession::Tools>> free_tools_;
+};
+
+}  // namespace holdfast

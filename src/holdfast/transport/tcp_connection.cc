@@ -1,0 +1,299 @@
+#include <holdfast/transport/tcp_connection.h>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include <holdfast/base/check.h>
+#include <holdfast/transport/address.h>
+
+namespace holdfast {
+
+namespace {
+
+constexpr size_t kReadBytes = 256 * 1024;
+constexpr size_t kCollectBytes = 256 * 1024;
+constexpr uint64_t kProgressBytes = 1024 * 1024;
+constexpr size_t kPiecesMax = 64;
+// How many full reads one connection gets before the others have their turn.
+constexpr int kReadsInARowMax = 16;
+
+}  // namespace
+
+ReadTools::ReadTools() : scratch(kReadBytes) {}
+
+TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max)
+    : host_(host), id_(id), fd_(fd), peer_(std::move(peer)), reader_(peer_, frame_bytes_max) {}
+
+TcpConnection::~TcpConnection() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void TcpConnection::note(Failure why) {
+  const std::lock_guard lock(failure_mutex_);
+  if (!failure_) failure_ = std::move(why);
+}
+
+Failure TcpConnection::failure() const {
+  const std::lock_guard lock(failure_mutex_);
+  HOLDFAST_CHECK(failure_.has_value());
+  return *failure_;
+}
+
+void TcpConnection::fail(Failure why) {
+  note(std::move(why));
+  closing_ = true;
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);  // wakes a helper, and ends the peer's reading
+  host_.finish_soon(shared_from_this());
+}
+
+// ---- starting and ending ----
+
+void TcpConnection::watch_connecting() { add_to_epoll(false, true); }
+
+void TcpConnection::start_accepted() {
+  std::unique_lock lock(read_mutex_);
+  host_.events().on_accepted(id_);
+  add_to_epoll(true, false);
+  // Only now: nothing may be collected before on_accepted, and from here on any thread may ask for EPOLLOUT.
+  // What was flushed too early is written below.
+  connected_ = true;
+  lock.unlock();
+  flush();
+}
+
+void TcpConnection::finish_connecting() {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  std::unique_lock lock(read_mutex_);
+  if (read_ended_) return;
+  if (closing_ || error != 0) {
+    note({.code = Code::unavailable, .message = fmt::format("cannot connect to {}: {}", peer_, errno_text(error))});
+    end_locked();
+    return;
+  }
+  host_.events().on_connected(id_);
+  want(true, false);
+  connected_ = true;  // last, as above
+  lock.unlock();
+  flush();
+}
+
+void TcpConnection::finish() {
+  const std::lock_guard lock(read_mutex_);
+  end_locked();
+}
+
+void TcpConnection::end_locked() {
+  if (!read_ended_) {
+    read_ended_ = true;
+    remove_from_epoll();
+    if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);  // so that a writer comes to its end
+  }
+  // A thread that is writing just now brings us back here when it has finished.
+  if (closed_ || !turn_.close()) return;
+  closed_ = true;
+  host_.forget(id_);
+  host_.events().on_closed(id_, failure());
+}
+
+// ---- reading ----
+
+void TcpConnection::on_readable(ReadTools& tools, bool hung_up) {
+  for (int i = 0; i < kReadsInARowMax; ++i) {
+    const std::lock_guard lock(read_mutex_);
+    // A helper reads. But a hang-up is reported to the poller again and again, so it sees to that itself.
+    if (helped_ && !hung_up) return;
+    const Read outcome = read_locked(tools);
+    if (outcome == Read::nothing || outcome == Read::closed) return;
+  }
+}
+
+bool TcpConnection::begin_help() {
+  if (!connected_ || closing_) return false;
+  {
+    const std::unique_lock lock(read_mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || helped_ || read_ended_) return false;
+    helped_ = true;
+  }
+  want(false, std::nullopt);
+  return true;
+}
+
+void TcpConnection::end_help() {
+  {
+    const std::lock_guard lock(read_mutex_);
+    helped_ = false;
+  }
+  want(true, std::nullopt);
+}
+
+TcpConnection::Read TcpConnection::read_as_helper(ReadTools& tools) {
+  const std::lock_guard lock(read_mutex_);
+  return read_locked(tools);
+}
+
+TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
+  if (read_ended_) return Read::closed;
+  if (closing_) {
+    end_locked();
+    return Read::closed;
+  }
+  iovec pieces[kPiecesMax];
+  size_t count = reader_.direct_targets(pieces, kPiecesMax - 1);
+  size_t direct_bytes = 0;
+  for (size_t i = 0; i < count; ++i) direct_bytes += pieces[i].iov_len;
+  // The scratch buffer may only stand behind the whole rest of the frame.
+  if (count < kPiecesMax - 1) pieces[count++] = {.iov_base = tools.scratch.data(), .iov_len = tools.scratch.size()};
+
+  const ssize_t got = ::readv(fd_, pieces, static_cast<int>(count));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Read::nothing;
+  if (got <= 0) {
+    const char* where = reader_.at_boundary()    ? ""
+                        : reader_.preface_seen() ? " in the middle of a frame"
+                                                 : " before a word";
+    const std::string what = got == 0 ? "the peer closed it" : errno_text(errno);
+    note({.code = Code::unavailable, .message = fmt::format("the connection with {} broke{}: {}", peer_, where, what)});
+    end_locked();
+    return Read::closed;
+  }
+
+  delivered_ = false;
+  const uint64_t steps = reader_.progress_steps();
+  const size_t bytes = static_cast<size_t>(got);
+  const size_t straight = bytes < direct_bytes ? bytes : direct_bytes;
+  if (straight > 0) reader_.advance_direct(straight, tools.frames);
+  auto status = parse_locked(ByteView(tools.scratch.data(), bytes - straight), tools);
+  deliver_locked(tools);
+  if (!status.ok()) {
+    note(std::move(status.failure()));
+    end_locked();
+    return Read::closed;
+  }
+  if (delivered_) return Read::delivered;
+  if (reader_.progress_steps() != steps && !closing_) host_.events().on_progress(id_);
+  return Read::some;
+}
+
+Status TcpConnection::parse_locked(ByteView bytes, ReadTools& tools) {
+  while (!bytes.empty() && !closing_) {
+    const bool trusted = trusted_;
+    if (auto status = reader_.feed(bytes, trusted, tools.frames); !status.ok()) return status;
+    // The frame may be the proof after which the next one may be larger.
+    if (!trusted) deliver_locked(tools);
+  }
+  return {};
+}
+
+void TcpConnection::deliver_locked(ReadTools& tools) {
+  if (!tools.frames.empty() && !closing_) {
+    host_.events().on_frames(id_, tools.frames);
+    delivered_ = true;
+  }
+  tools.frames.clear();
+}
+
+// ---- writing ----
+
+void TcpConnection::flush() {
+  if (!turn_.take()) return;
+  for (;;) {
+    write_all();
+    switch (turn_.done()) {
+      case WriteTurn::After::finished: return;
+      case WriteTurn::After::again: continue;
+      case WriteTurn::After::closed: host_.finish_soon(shared_from_this()); return;
+    }
+  }
+}
+
+void TcpConnection::write_all() {
+  if (!connected_ || broken_) return;
+  if (blocked_ && !writable_.exchange(false)) return;
+  blocked_ = false;
+  for (;;) {
+    if (closing_) return;
+    if (writer_.empty()) {
+      host_.events().collect(id_, kCollectBytes, collected_);
+      for (const OutFrame& frame : collected_) writer_.add(frame);
+      collected_.clear();
+      if (writer_.empty()) return;
+    }
+    iovec pieces[kPiecesMax];
+    msghdr header = {};
+    header.msg_iov = pieces;
+    header.msg_iovlen = writer_.fill(pieces, kPiecesMax);
+    const ssize_t sent = ::sendmsg(fd_, &header, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      writer_.advance(static_cast<size_t>(sent));
+      written_bytes_ += static_cast<uint64_t>(sent);
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) {
+      blocked_ = true;
+      want(std::nullopt, true);
+      return;
+    }
+    note({.code = Code::unavailable, .message = fmt::format("cannot send to {}: {}", peer_, errno_text(errno))});
+    broken_ = true;
+    writer_.clear();
+    // What has arrived before the break is still read; then the read side finds the end.
+    ::shutdown(fd_, SHUT_RDWR);
+    return;
+  }
+}
+
+void TcpConnection::on_writable() {
+  // First no longer watched, then tried: whoever finds the socket full again asks for it to be watched again.
+  want(std::nullopt, false);
+  const uint64_t before = written_bytes_ / kProgressBytes;
+  writable_ = true;
+  flush();
+  if (written_bytes_ / kProgressBytes == before) return;
+  // If the lock is taken, frames are being delivered: that is news enough.
+  const std::unique_lock lock(read_mutex_, std::try_to_lock);
+  if (lock.owns_lock() && !read_ended_ && !closing_) host_.events().on_progress(id_);
+}
+
+// ---- epoll ----
+
+void TcpConnection::add_to_epoll(bool want_read, bool want_write) {
+  const std::lock_guard lock(interest_mutex_);
+  watched_ = true;
+  want_read_ = want_read;
+  want_write_ = want_write;
+  epoll_event event = {};
+  event.events = (want_read_ ? EPOLLIN : 0u) | (want_write_ ? EPOLLOUT : 0u);
+  event.data.u64 = id_.value;
+  if (::epoll_ctl(host_.epoll_fd(), EPOLL_CTL_ADD, fd_, &event) == 0) return;
+  watched_ = false;
+  fail({.code = Code::unavailable,
+        .message = fmt::format("cannot watch the connection with {}: {}", peer_, errno_text(errno))});
+}
+
+void TcpConnection::remove_from_epoll() {
+  const std::lock_guard lock(interest_mutex_);
+  if (watched_) ::epoll_ctl(host_.epoll_fd(), EPOLL_CTL_DEL, fd_, nullptr);
+  watched_ = false;
+}
+
+void TcpConnection::want(std::optional<bool> read, std::optional<bool> write) {
+  const std::lock_guard lock(interest_mutex_);
+  const bool read_before = want_read_, write_before = want_write_;
+  if (read) want_read_ = *read;
+  if (write) want_write_ = *write;
+  if (!watched_ || (want_read_ == read_before && want_write_ == write_before)) return;
+  epoll_event event = {};
+  event.events = (want_read_ ? EPOLLIN : 0u) | (want_write_ ? EPOLLOUT : 0u);
+  event.data.u64 = id_.value;
+  ::epoll_ctl(host_.epoll_fd(), EPOLL_CTL_MOD, fd_, &event);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,136 @@
+// TcpConnection: one socket of a TcpTransport, with its read side and its write side. Internal to the
+// transport; shared_ptr keeps the descriptor open for as long as any thread still uses it, so its number is
+// never reused under somebody's hands.
+//
+// Locks. The read side has a mutex, held for one read and the events that follow from it; the write side has
+// a WriteTurn. Neither is ever taken while the other is held. Inside either the driver's own lock may be
+// taken (by an event), inside that the small locks that are never held across a call-out (interest, failure).
+//
+// A connection ends in one place, end_locked(): under the read mutex, after the write turn has been closed.
+// So events do not overlap, on_closed comes once, and nothing (collect included) comes after it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <holdfast/transport/frame_reader.h>
+#include <holdfast/transport/frame_writer.h>
+#include <holdfast/transport/transport.h>
+#include <holdfast/transport/write_turn.h>
+
+namespace holdfast {
+
+class TcpConnection;
+
+// What a connection needs of its transport.
+class TcpHost {
+ public:
+  virtual TransportEvents& events() = 0;
+  virtual int epoll_fd() const = 0;
+  // Has a thread in poll() call finish() soon. Any thread, under any lock.
+  virtual void finish_soon(std::shared_ptr<TcpConnection> connection) = 0;
+  // The connection has ended: forget it.
+  virtual void forget(ConnectionId connection) = 0;
+
+ protected:
+  ~TcpHost() = default;
+};
+
+// What a thread that reads brings along: reused between connections.
+struct ReadTools {
+  ReadTools();
+  Bytes scratch;
+  std::vector<InFrame> frames;
+};
+
+class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
+ public:
+  enum class Read { nothing, some, delivered, closed };
+
+  // Owns `fd`, which may be -1 for a connection that failed before it had one. `peer` is for messages.
+  TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max);
+  ~TcpConnection();
+  TcpConnection(const TcpConnection&) = delete;
+  TcpConnection& operator=(const TcpConnection&) = delete;
+
+  // Any thread.
+  void flush();
+  void fail(Failure why);  // on_closed follows from poll() or a HelpSession
+  void trust() { trusted_ = true; }
+  bool connected() const { return connected_; }
+  int fd() const { return fd_; }
+  ConnectionId id() const { return id_; }
+  const std::string& peer() const { return peer_; }
+
+  // The thread in poll().
+  void watch_connecting();  // dialled: registers with epoll
+  void start_accepted();    // accepted: on_accepted, registers with epoll, sends the preface
+  void finish_connecting();
+  void on_writable();
+  void on_readable(ReadTools& tools, bool hung_up);
+  void finish();
+
+  // The thread of a HelpSession. begin_help is false if the connection cannot be helped now.
+  bool begin_help();
+  void end_help();
+  // One read, without waiting.
+  Read read_as_helper(ReadTools& tools);
+
+ private:
+  Read read_locked(ReadTools& tools);
+  Status parse_locked(ByteView bytes, ReadTools& tools);
+  void deliver_locked(ReadTools& tools);
+  void end_locked();
+  void write_all();
+  void note(Failure why);
+  Failure failure() const;
+
+  void add_to_epoll(bool want_read, bool want_write);
+  void remove_from_epoll();
+  void want(std::optional<bool> read, std::optional<bool> write);
+
+  // Constant after construction.
+  TcpHost& host_;
+  const ConnectionId id_;
+  const int fd_;
+  const std::string peer_;
+
+  std::atomic<bool> trusted_ = false;
+  std::atomic<bool> connected_ = false;
+  std::atomic<bool> closing_ = false;  // close() was called here: nothing more is delivered or collected
+
+  // The read side.
+  std::mutex read_mutex_;
+  FrameReader reader_;
+  bool helped_ = false;      // a HelpSession reads; the poller does not
+  bool read_ended_ = false;  // no more reads: on_closed was delivered, or waits for the last writer
+  bool closed_ = false;      // on_closed was delivered
+  bool delivered_ = false;   // during one read: some frame was delivered
+
+  // The write side: guarded by turn_.
+  WriteTurn turn_;
+  FrameWriter writer_;
+  std::vector<OutFrame> collected_;
+  bool blocked_ = false;  // the socket was full; writable_ says when it no longer is
+  bool broken_ = false;   // a write failed: the read side will see the end
+  std::atomic<bool> writable_ = false;
+  std::atomic<uint64_t> written_bytes_ = 0;
+
+  // What epoll watches for.
+  std::mutex interest_mutex_;
+  bool watched_ = false;
+  bool want_read_ = false;
+  bool want_write_ = false;
+
+  // The first failure stays.
+  mutable std::mutex failure_mutex_;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace holdfast
