@@ -1,0 +1,354 @@
+#include <holdfast/cluster/coordinator.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace holdfast {
+
+namespace {
+
+// At most this many names in a text: enough to act on, and bounded in a world of thousands.
+constexpr size_t kNamesMax = 12;
+
+std::string join_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kNamesMax; ++i) text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesMax) text += fmt::format(" and {} more", names.size() - kNamesMax);
+  return text;
+}
+
+}  // namespace
+
+void Coordinator::close(Step& step, ConnectionId connection, Failure why) {
+  step.closes.push_back({connection, std::move(why)});
+}
+
+void Coordinator::broadcast(Step& step, const MessagePtr& message) {
+  for (auto& [rank, member] : members_) {
+    if (member.connection.value != 0) outbox_.send(step, member.connection, message);
+  }
+}
+
+void Coordinator::on_accepted(Step& step, ConnectionId connection) {
+  strangers_[connection] = after(step.now, options_.handshake_timeout);
+}
+
+void Coordinator::on_closed(Step&, ConnectionId connection) {
+  strangers_.erase(connection);
+  outbox_.forget(connection);
+  auto found = joined_.find(connection);
+  if (found == joined_.end()) return;
+  auto member = members_.find(found->second.rank);
+  if (member != members_.end() && member->second.connection == connection) member->second.connection = {};
+  joined_.erase(found);
+}
+
+template <class T>
+bool Coordinator::decode(Step& step, ConnectionId connection, const InFrame& frame, T& out) {
+  Result<T> result = wire::decode_message<T>(frame.message);
+  if (!result) {
+    close(step, connection, std::move(result.failure()));
+    return false;
+  }
+  out = std::move(*result);
+  return true;
+}
+
+void Coordinator::on_frames(Step& step, ConnectionId connection, std::vector<InFrame>& frames) {
+  for (InFrame& frame : frames) on_frame(step, connection, frame);
+}
+
+void Coordinator::on_frame(Step& step, ConnectionId connection, InFrame& frame) {
+  if (frame.message.kind == kJoin) {
+    Join join;
+    if (decode(step, connection, frame, join)) on_join(step, connection, join);
+    return;
+  }
+  auto found = joined_.find(connection);
+  if (found == joined_.end()) {
+    return close(step, connection, {.code = Code::corrupt, .message = "the first message was not JOIN"});
+  }
+  if (auto fenced = fenced_.find(found->second.instance); fenced != fenced_.end()) {
+    return outbox_.send(step, connection, cluster_message(kFenced, Text{fenced->second}));  // it may not have heard
+  }
+  auto place = members_.find(found->second.rank);
+  if (place == members_.end() || place->second.connection != connection) return;  // it has a newer connection
+  Member& member = place->second;
+  member.last_heard = step.now;
+
+  const Kind kind = frame.message.kind;
+  if (kind == kHeartbeat) {
+    Heartbeat heartbeat;
+    if (decode(step, connection, frame, heartbeat)) on_heartbeat(step, member, heartbeat);
+  } else if (kind == kLookup) {
+    Lookup lookup;
+    if (decode(step, connection, frame, lookup)) on_lookup(step, connection, lookup);
+  } else if (kind == kQuiet) {
+    Quiet quiet;
+    if (decode(step, connection, frame, quiet)) on_quiet(step, member, quiet);
+  } else if (kind == kLeave) {
+    Text text;
+    if (!decode(step, connection, frame, text)) return;
+    remove(step, member.info.rank, text.text, Farewell::none);
+    close(step, connection, {.code = Code::shutdown, .message = "the worker has left"});  // it waits for this
+  } else {
+    close(step, connection,
+          {.code = Code::corrupt, .message = fmt::format("kind {} is not for the coordinator", kind.value)});
+  }
+}
+
+// ---- joining
+
+std::string Coordinator::why_not(const Join& join) const {
+  if (join.job != options_.job) return "this coordinator serves another job";
+  if (join.world_size != options_.world_size) {
+    return fmt::format("it was started with world size {}, but this job's world size is {}", join.world_size,
+                       options_.world_size);
+  }
+  if (join.rank && *join.rank >= options_.world_size) {
+    return fmt::format("rank {} is outside a world of {}", *join.rank, options_.world_size);
+  }
+  if (!members_.empty() && join.frame_bytes_max != frame_bytes_max_) {
+    return fmt::format("its frame_bytes_max is {}, but that of the others is {}", join.frame_bytes_max,
+                       frame_bytes_max_);
+  }
+  if (!join.rank && members_.size() >= options_.world_size) {
+    return fmt::format("the world of {} is full: {}", options_.world_size, present_names());
+  }
+  if (join.rank) {
+    if (auto holder = members_.find(Rank{*join.rank}); holder != members_.end()) {
+      return fmt::format("rank {} is taken by {} at {}", *join.rank, holder->second.info.name,
+                         holder->second.info.address);
+    }
+  }
+  const std::string name = join.name.empty() && join.rank ? fmt::format("worker{}", *join.rank) : join.name;
+  if (auto holder = names_.find(name); holder != names_.end()) {
+    return fmt::format("the name {} is taken by rank {} at {}", name, holder->second.value,
+                       members_.at(holder->second).info.address);
+  }
+  return "";
+}
+
+void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join) {
+  strangers_.erase(connection);
+  if (auto fenced = fenced_.find(join.instance); fenced != fenced_.end()) {
+    outbox_.send(step, connection, cluster_message(kFenced, Text{fenced->second}));
+    return;
+  }
+  if (auto known = instances_.find(join.instance); known != instances_.end()) {
+    return accept(step, connection, members_.at(known->second), join.losses_seen);  // it was cut off and is back
+  }
+  if (std::string reason = why_not(join); !reason.empty()) {
+    const std::string who = !join.name.empty() ? join.name
+                            : join.rank        ? fmt::format("rank {}", *join.rank)
+                                               : "a worker";
+    outbox_.send(step, connection, cluster_message(kJoinRefused, Text{fmt::format("{} cannot join: {}", who, reason)}));
+    return;
+  }
+  while (!join.rank && members_.contains(lowest_free_)) ++lowest_free_.value;
+  const Rank rank = join.rank ? Rank{*join.rank} : lowest_free_;
+  Member& member = members_[rank];
+  member.info = {.name = join.name.empty() ? fmt::format("worker{}", rank.value) : join.name,
+                 .rank = rank,
+                 .incarnation = {++last_incarnation_},
+                 .address = join.address};
+  member.instance = join.instance;
+  frame_bytes_max_ = join.frame_bytes_max;
+  names_[member.info.name] = rank;
+  instances_[member.instance] = rank;
+  accept(step, connection, member, lost_.size());
+
+  if (!ready_ && members_.size() == options_.world_size) {
+    ready_ = true;
+    broadcast(step, cluster_message(kReady));
+  }
+  if (progress_at_ == kNever && !ready_) progress_at_ = after(step.now, options_.progress_every);
+}
+
+void Coordinator::accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen) {
+  if (member.connection.value != 0 && member.connection != connection) {
+    close(step, member.connection, {.code = Code::unavailable, .message = "replaced by a newer connection"});
+  }
+  member.connection = connection;
+  member.last_heard = step.now;
+  lease_check_at_ = std::min(lease_check_at_, after(step.now, options_.lease));
+  joined_[connection] = {member.info.rank, member.instance};
+  const auto lease_ms = std::chrono::duration_cast<std::chrono::milliseconds>(options_.lease).count();
+  outbox_.send(step, connection,
+               cluster_message(kAccepted, Accepted{.self = member.info,
+                                                   .world_size = options_.world_size,
+                                                   .lease_ms = static_cast<uint64_t>(lease_ms),
+                                                   .losses = losses_seen}));
+  tell_losses(step, connection, losses_seen);
+  if (ready_) outbox_.send(step, connection, cluster_message(kReady));
+  if (released_) outbox_.send(step, connection, cluster_message(kReleased));
+}
+
+void Coordinator::tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen) {
+  for (uint64_t i = losses_seen; i < lost_.size(); ++i) outbox_.send(step, connection, lost_[i]);
+}
+
+void Coordinator::on_heartbeat(Step& step, const Member& member, const Heartbeat& heartbeat) {
+  outbox_.send(step, member.connection, cluster_message(kHeartbeatAck, Counter64{heartbeat.counter}));
+  tell_losses(step, member.connection, heartbeat.losses_seen);
+  if (released_) outbox_.send(step, member.connection, cluster_message(kReleased));
+}
+
+std::string Coordinator::present_names() const {
+  std::vector<std::string> names;
+  for (const auto& [rank, member] : members_) names.push_back(member.info.name);
+  return join_names(names);
+}
+
+std::string Coordinator::missing_ranks() const {
+  std::vector<std::string> ranks;
+  for (uint32_t rank = 0; rank < options_.world_size; ++rank) {
+    if (!members_.contains(Rank{rank})) ranks.push_back(fmt::format("rank {}", rank));
+  }
+  return join_names(ranks);
+}
+
+void Coordinator::on_lookup(Step& step, ConnectionId connection, const Lookup& lookup) {
+  Found found{.request = lookup.request};
+  auto named = names_.find(lookup.name);
+  const Rank rank = named != names_.end() ? named->second : Rank{lookup.rank};
+  const bool exists = lookup.name.empty() ? members_.contains(rank) : named != names_.end();
+  if (exists) found.worker = members_.at(rank).info;
+  if (!found.worker) {
+    const std::string wanted =
+        lookup.name.empty() ? fmt::format("rank {}", lookup.rank) : fmt::format("\"{}\"", lookup.name);
+    found.text = fmt::format("there is no worker {} in this job; there are {}", wanted, present_names());
+  }
+  outbox_.send(step, connection, cluster_message(kFound, found));
+}
+
+// ---- leaving
+
+void Coordinator::remove(Step& step, Rank rank, const std::string& reason, Farewell farewell) {
+  auto place = members_.find(rank);
+  if (place == members_.end()) return;
+  set_quiet(place->second, false);
+  const Member gone = std::move(place->second);
+  members_.erase(place);
+  names_.erase(gone.info.name);
+  instances_.erase(gone.instance);
+  lowest_free_ = std::min(lowest_free_, rank);
+  fenced_.emplace(gone.instance, reason);
+  if (farewell == Farewell::fence && gone.connection.value != 0) {
+    outbox_.send(step, gone.connection, cluster_message(kFenced, Text{reason}));
+  }
+  if (!released_) {
+    lost_.push_back(cluster_message(kLost, Lost{.number = lost_.size() + 1, .worker = gone.info, .reason = reason}));
+    broadcast(step, lost_.back());
+  }
+  try_release(step);
+}
+
+void Coordinator::declare_lost(Step& step, Rank rank, const std::string& reason) {
+  remove(step, rank, reason, Farewell::fence);
+}
+
+void Coordinator::set_quiet(Member& member, bool quiet) {
+  if (member.quiet != quiet) quiet_count_ += quiet ? 1 : -1;
+  member.quiet = quiet;
+  if (!quiet && member.confirmed_round == round_) {
+    --confirmed_count_;
+    member.confirmed_round = 0;
+  }
+}
+
+void Coordinator::on_quiet(Step& step, Member& member, const Quiet& quiet) {
+  member.leaving = true;
+  if (progress_at_ == kNever) progress_at_ = after(step.now, options_.progress_every);
+  const bool unchanged = member.quiet && quiet.quiet && member.activity == quiet.activity;
+  set_quiet(member, quiet.quiet);
+  member.activity = quiet.activity;
+  if (checking_ && quiet.round == round_ && unchanged && member.confirmed_round != round_) {
+    member.confirmed_round = round_;
+    ++confirmed_count_;
+  }
+  // A change since the last report makes this round worthless, whatever the others answer.
+  if (checking_ && !unchanged) checking_ = false;
+  try_release(step);
+}
+
+// Two rounds: all quiet, then all quiet again with nothing done in between. See docs/protocol.md.
+void Coordinator::try_release(Step& step) {
+  if (released_ || members_.empty()) return;
+  if (quiet_count_ != members_.size()) {
+    checking_ = false;
+  } else if (!checking_) {
+    checking_ = true;
+    ++round_;
+    confirmed_count_ = 0;
+    broadcast(step, cluster_message(kCheck, Counter64{round_}));
+  } else if (confirmed_count_ == members_.size()) {
+    released_ = true;
+    broadcast(step, cluster_message(kReleased));
+  }
+}
+
+// ---- time
+
+void Coordinator::tell_progress(Step& step) {
+  std::string text;
+  if (!ready_) {
+    text = fmt::format("{} of {} workers are here; missing: {}", members_.size(), options_.world_size, missing_ranks());
+  } else {
+    std::vector<std::string> working;
+    std::vector<std::string> busy;
+    for (const auto& [rank, member] : members_) {
+      if (!member.leaving) working.push_back(member.info.name);
+      if (member.leaving && !member.quiet) busy.push_back(member.info.name);
+    }
+    if (!working.empty()) text = fmt::format("not yet in shutdown: {}", join_names(working));
+    if (!busy.empty()) text += fmt::format("{}still busy with calls: {}", text.empty() ? "" : "; ", join_names(busy));
+  }
+  const MessagePtr message = cluster_message(kWaiting, Text{text});
+  for (auto& [rank, member] : members_) {
+    if ((!ready_ || member.leaving) && member.connection.value != 0) outbox_.send(step, member.connection, message);
+  }
+  // A CHECK or its answer may have been cut off: ask again.
+  if (checking_) broadcast(step, cluster_message(kCheck, Counter64{round_}));
+}
+
+void Coordinator::on_time(Step& step) {
+  if (step.now >= lease_check_at_) check_leases(step);
+  for (auto& [connection, until] : strangers_) {
+    if (step.now < until) continue;
+    until = kNever;
+    close(step, connection, {.code = Code::timeout, .message = "a connection did not say JOIN in time"});
+  }
+  if (step.now >= progress_at_) {
+    tell_progress(step);
+    const bool leaving =
+        std::any_of(members_.begin(), members_.end(), [](const auto& entry) { return entry.second.leaving; });
+    progress_at_ = (!ready_ || leaving) && !released_ ? after(step.now, options_.progress_every) : kNever;
+  }
+}
+
+void Coordinator::check_leases(Step& step) {
+  std::vector<Rank> lost;
+  lease_check_at_ = kNever;
+  for (const auto& [rank, member] : members_) {
+    const Time expiry = after(member.last_heard, options_.lease);
+    if (step.now >= expiry) {
+      lost.push_back(rank);
+    } else {
+      lease_check_at_ = std::min(lease_check_at_, expiry);
+    }
+  }
+  for (Rank rank : lost) {
+    const auto seconds = std::chrono::duration<double>(options_.lease).count();
+    remove(step, rank, fmt::format("no heartbeat for {:g} s (the lease)", seconds), Farewell::fence);
+  }
+}
+
+Time Coordinator::next_wakeup() const {
+  Time next = std::min(progress_at_, lease_check_at_);
+  for (const auto& [connection, until] : strangers_) next = std::min(next, until);
+  return next;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,318 @@
+#include <holdfast/cluster/member.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <holdfast/base/check.h>
+
+namespace holdfast {
+
+namespace {
+
+// Completions run outside the lock.
+template <class Callback, class Value>
+void later(Step& step, Callback callback, Value value) {
+  step.closures.emplace_back(
+      [callback = std::move(callback), value = std::move(value)]() mutable { callback(std::move(value)); });
+}
+
+}  // namespace
+
+Member::Member(MemberOptions options, MemberEvents& events, ConnectionIds& ids, Random random)
+    : options_(std::move(options)), events_(events), ids_(ids), random_(random), instance_(random_.next()) {}
+
+// ---- the connection
+
+void Member::dial(Step& step) {
+  connection_ = ids_.next();
+  connected_ = false;
+  dial_at_ = kNever;
+  attempt_until_ = after(step.now, options_.dial_timeout);
+  step.dials.push_back({connection_, options_.coordinator});
+}
+
+void Member::send(Step& step, MessagePtr message) {
+  if (connected_) outbox_.send(step, connection_, std::move(message));
+}
+
+void Member::on_connected(Step& step) {
+  connected_ = true;
+  attempt_until_ = kNever;
+  say_join(step);
+}
+
+void Member::say_join(Step& step) {
+  repeat_at_ = after(step.now, options_.repeat_every);
+  send(step, cluster_message(kJoin, Join{.job = options_.job,
+                                         .name = options_.name,
+                                         .rank = options_.rank,
+                                         .world_size = options_.world_size,
+                                         .address = address_,
+                                         .instance = instance_,
+                                         .frame_bytes_max = options_.frame_bytes_max,
+                                         .losses_seen = losses_seen_}));
+}
+
+void Member::on_closed(Step& step, const Failure& why) {
+  outbox_.forget(connection_);
+  connection_ = {};
+  connected_ = false;
+  attempt_until_ = kNever;
+  last_problem_ = why.message;
+  if (state_ == State::fenced || state_ == State::left) return;
+  const uint32_t doublings = std::min(failed_attempts_++, 10u);
+  const Duration wait = std::min<Duration>(std::chrono::milliseconds(5) * (1u << doublings), options_.dial_backoff_max);
+  dial_at_ = after(step.now, wait / 2 + Duration(random_.below(static_cast<uint64_t>(wait.count()))));
+}
+
+void Member::on_frames(Step& step, std::vector<InFrame>& frames) {
+  for (InFrame& frame : frames) {
+    if (connection_.value == 0) return;
+    if (Status status = on_frame(step, frame); !status.ok()) {
+      step.closes.push_back({connection_, status.failure()});
+      return;
+    }
+  }
+}
+
+Status Member::on_frame(Step& step, InFrame& frame) {
+  const auto with = [&]<class T>(T, auto&& handle) -> Status {
+    Result<T> decoded = wire::decode_message<T>(frame.message);
+    if (!decoded) return std::move(decoded.failure());
+    handle(std::move(*decoded));
+    return {};
+  };
+  const Kind kind = frame.message.kind;
+  if (kind == kAccepted) return with(Accepted(), [&](Accepted accepted) { on_accepted(step, accepted); });
+  if (kind == kJoinRefused) {
+    return with(Text(), [&](Text refused) {
+      state_ = State::left;
+      finish_join(step, Failure{.code = Code::invalid_argument,
+                                .message = fmt::format("{} (coordinator at {})", refused.text, options_.coordinator)});
+    });
+  }
+  if (kind == kWaiting) return with(Text(), [&](Text text) { waiting_ = std::move(text.text); });
+  if (kind == kReady) {
+    if (state_ != State::accepted) return {};  // it overtook ACCEPTED, or is repeated
+    state_ = State::ready;
+    finish_join(step, {});
+    return {};
+  }
+  if (kind == kHeartbeatAck) {
+    return with(Counter64(), [&](Counter64 counter) {
+      auto sent = heartbeats_.find(counter.value);
+      if (sent == heartbeats_.end()) return;
+      lease_until_ = after(sent->second, lease_);
+      heartbeats_.erase(heartbeats_.begin(), std::next(sent));
+    });
+  }
+  if (kind == kFound) return with(Found(), [&](Found found) { on_found(step, std::move(found)); });
+  if (kind == kLost) return with(Lost(), [&](Lost lost) { on_lost(step, lost); });
+  if (kind == kFenced) return with(Text(), [&](Text text) { become_fenced(step, text.text); });
+  if (kind == kCheck) return with(Counter64(), [&](Counter64 round) { events_.on_check(step, round.value); });
+  if (kind == kReleased) {
+    if (left_) leave(step, "shut down together with all others");
+    finish_leave(step, {});
+    return {};
+  }
+  return Failure{.code = Code::corrupt, .message = fmt::format("the coordinator sent kind {}", kind.value)};
+}
+
+// ---- joining and staying
+
+void Member::join(Step& step, std::string address, Time deadline, Done done) {
+  HOLDFAST_CHECK(state_ == State::outside);
+  state_ = State::joining;
+  address_ = std::move(address);
+  join_deadline_ = deadline;
+  joined_ = std::move(done);
+  dial(step);
+}
+
+void Member::finish_join(Step& step, Status status) {
+  join_deadline_ = kNever;
+  if (joined_) later(step, std::move(joined_), std::move(status));
+}
+
+void Member::on_accepted(Step& step, const Accepted& accepted) {
+  failed_attempts_ = 0;
+  step.trusts.push_back(connection_);
+  lease_ = std::chrono::milliseconds(accepted.lease_ms);
+  if (state_ == State::joining) lease_until_ = after(step.now, lease_);
+  heartbeat_at_ = after(step.now, lease_ / 4);
+  if (state_ == State::joining) {
+    state_ = State::accepted;
+    self_ = accepted.self;
+    learn(self_);
+    losses_seen_ = accepted.losses;
+    events_.on_accepted(step, self_);
+  }
+  // Said before the connection broke, and perhaps not heard.
+  for (auto& [request, pending] : lookups_) send(step, cluster_message(kLookup, pending.lookup));
+  if (last_quiet_) send(step, cluster_message(kQuiet, *last_quiet_));
+}
+
+bool Member::awaits_answer() const {
+  return state_ == State::joining || state_ == State::accepted || !lookups_.empty() || left_;
+}
+
+// Messages are not numbered, and a connection may break: what was not answered is said again.
+void Member::repeat(Step& step) {
+  repeat_at_ = after(step.now, options_.repeat_every);
+  if (state_ == State::joining || state_ == State::accepted) return say_join(step);
+  for (auto& [request, pending] : lookups_) send(step, cluster_message(kLookup, pending.lookup));
+  if (left_ && last_quiet_) send(step, cluster_message(kQuiet, *last_quiet_));
+}
+
+void Member::become_fenced(Step& step, const std::string& reason) {
+  if (state_ == State::fenced || state_ == State::left) return;
+  state_ = State::fenced;
+  fenced_reason_ = reason;
+  heartbeat_at_ = lease_until_ = dial_at_ = kNever;
+  const Failure failure{.code = Code::worker_lost,
+                        .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, reason),
+                        .worker = self_.name};
+  finish_join(step, failure);
+  finish_leave(step, failure);
+  for (auto& [request, pending] : lookups_) later(step, std::move(pending.found), Result<WorkerInfo>(failure));
+  lookups_.clear();
+  if (connection_.value != 0) step.closes.push_back({connection_, failure});
+  events_.on_fenced(step, reason);
+}
+
+// ---- others
+
+const WorkerInfo* Member::known(Rank rank) const {
+  auto found = known_.find(rank);
+  return found == known_.end() ? nullptr : &found->second;
+}
+
+void Member::lookup(Step& step, const std::string& name, Rank rank, Time deadline, FoundWorker found) {
+  if (fenced()) {
+    return later(step, std::move(found),
+                 Result<WorkerInfo>(Failure{
+                     .code = Code::worker_lost,
+                     .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, fenced_reason_),
+                     .worker = self_.name}));
+  }
+  for (const auto& [known_rank, info] : known_) {
+    if (name.empty() ? known_rank == rank : info.name == name)
+      return later(step, std::move(found), Result<WorkerInfo>(info));
+  }
+  const uint64_t request = ++last_lookup_;
+  PendingLookup& pending = lookups_[request];
+  pending.lookup = {.request = request, .name = name, .rank = rank.value};
+  pending.deadline = deadline;
+  pending.found = std::move(found);
+  if (repeat_at_ <= step.now) repeat_at_ = after(step.now, options_.repeat_every);
+  send(step, cluster_message(kLookup, pending.lookup));
+}
+
+void Member::on_found(Step& step, Found found) {
+  auto pending = lookups_.find(found.request);
+  if (pending == lookups_.end()) return;  // answered already, or too late
+  FoundWorker callback = std::move(pending->second.found);
+  lookups_.erase(pending);
+  if (found.worker) {
+    learn(*found.worker);
+    later(step, std::move(callback), Result<WorkerInfo>(std::move(*found.worker)));
+  } else {
+    later(step, std::move(callback),
+          Result<WorkerInfo>(Failure{.code = Code::invalid_argument, .message = std::move(found.text)}));
+  }
+}
+
+void Member::on_lost(Step& step, const Lost& lost) {
+  if (lost.number != losses_seen_ + 1) return;  // heard before; or one in between was missed: all are said again
+  losses_seen_ = lost.number;
+  auto known = known_.find(lost.worker.rank);
+  if (known != known_.end() && known->second.incarnation <= lost.worker.incarnation) known_.erase(known);
+  events_.on_worker_lost(step, lost.worker, lost.reason);
+}
+
+// ---- leaving
+
+void Member::leave_together(Step& step, Time deadline, Done done) {
+  if (state_ == State::fenced || state_ == State::left) {
+    return later(
+        step, std::move(done),
+        Status(Failure{.code = Code::worker_lost,
+                       .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, fenced_reason_),
+                       .worker = self_.name}));
+  }
+  left_ = std::move(done);
+  leave_deadline_ = deadline;
+  waiting_.clear();
+}
+
+void Member::report_quiet(Step& step, uint64_t round, bool quiet, uint64_t activity) {
+  last_quiet_ = Quiet{.round = round, .quiet = quiet, .activity = activity};
+  send(step, cluster_message(kQuiet, *last_quiet_));
+}
+
+void Member::leave(Step& step, const std::string& text) {
+  if (state_ == State::fenced || state_ == State::left) return;
+  state_ = State::left;
+  heartbeat_at_ = lease_until_ = dial_at_ = kNever;
+  send(step, cluster_message(kLeave, Text{text}));
+}
+
+void Member::finish_leave(Step& step, Status status) {
+  leave_deadline_ = kNever;
+  if (left_) later(step, std::move(left_), std::move(status));
+}
+
+// ---- time
+
+void Member::on_time(Step& step) {
+  if (step.now >= dial_at_) dial(step);
+  if (step.now >= attempt_until_) {
+    attempt_until_ = kNever;
+    step.closes.push_back({connection_, {.code = Code::timeout, .message = "it did not answer"}});
+  }
+  if (awaits_answer() && connected_ && step.now >= repeat_at_) repeat(step);
+  if (step.now >= heartbeat_at_) {
+    heartbeat_at_ = after(step.now, lease_ / 4);
+    heartbeats_[++heartbeat_] = step.now;
+    if (heartbeats_.size() > 16) heartbeats_.erase(heartbeats_.begin());
+    send(step, cluster_message(kHeartbeat, Heartbeat{.counter = heartbeat_, .losses_seen = losses_seen_}));
+  }
+  if (step.now >= join_deadline_) {
+    const std::string who = state_ == State::joining
+                                ? fmt::format("the coordinator at {} cannot be reached ({})", options_.coordinator,
+                                              last_problem_.empty() ? "no answer" : last_problem_)
+                                : (waiting_.empty() ? std::string("the world is not complete") : waiting_);
+    finish_join(step, Failure{.code = Code::timeout, .message = fmt::format("joining timed out: {}", who)});
+  }
+  if (step.now >= leave_deadline_) {
+    finish_leave(step, Failure{.code = Code::timeout,
+                               .message = waiting_.empty() ? "no answer from the coordinator" : waiting_});
+  }
+  for (auto at = lookups_.begin(); at != lookups_.end();) {
+    if (step.now < at->second.deadline) {
+      ++at;
+      continue;
+    }
+    later(step, std::move(at->second.found),
+          Result<WorkerInfo>(
+              Failure{.code = Code::timeout,
+                      .message = fmt::format("the coordinator at {} did not answer in time", options_.coordinator)}));
+    at = lookups_.erase(at);
+  }
+  if (step.now >= lease_until_) {
+    become_fenced(step, fmt::format("the coordinator at {} could not be reached for {:g} s (the lease){}",
+                                    options_.coordinator, std::chrono::duration<double>(lease_).count(),
+                                    last_problem_.empty() ? "" : ": " + last_problem_));
+  }
+}
+
+Time Member::next_wakeup() const {
+  const Time repeat_at = awaits_answer() && connected_ ? repeat_at_ : kNever;
+  Time next =
+      std::min({repeat_at, dial_at_, attempt_until_, heartbeat_at_, join_deadline_, leave_deadline_, lease_until_});
+  for (const auto& [request, pending] : lookups_) next = std::min(next, pending.deadline);
+  return next;
+}
+
+}  // namespace holdfast
