@@ -1,0 +1,57 @@
+// What the benchmarks share: latencies and their percentiles, child processes, and a table of named benchmarks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace holdfast::bench {
+
+struct Settings {
+  bool quick = false;
+  // The work of one round, shortened by --quick.
+  size_t scaled(size_t count) const { return quick ? count / 10 + 1 : count; }
+  size_t rounds() const { return quick ? 3 : 7; }
+};
+
+struct Benchmark {
+  std::string name;
+  std::string what;
+  std::function<void(const Settings&)> run;
+};
+
+// Latencies of one round, in microseconds.
+class Latencies {
+ public:
+  void add(std::chrono::steady_clock::duration took) {
+    us_.push_back(std::chrono::duration<double, std::micro>(took).count());
+  }
+  void reserve(size_t count) { us_.reserve(count); }
+  double percentile(double p);
+
+ private:
+  std::vector<double> us_;
+};
+
+double median(std::vector<double> values);
+// "1.21 (1.15-1.30)": the median and the range of the rounds.
+std::string with_spread(const std::vector<double>& values, int digits);
+
+// A child process that runs `body` and is ended when this object goes.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+ private:
+  pid_t pid_;
+};
+
+void print_row(const std::string& what, const std::string& value);
+
+}  // namespace holdfast::bench

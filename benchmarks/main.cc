@@ -1,0 +1,79 @@
+// holdfast_bench [--list] [--quick] [NAME...]: runs the benchmarks named, or all.
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <fstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "benchmarks.h"
+
+using namespace holdfast::bench;
+
+namespace {
+
+const std::vector<Benchmark> kBenchmarks = {
+    {"rpc", "a small call there and back, and many in flight, beside raw TCP", run_rpc},
+};
+
+int usage() {
+  fmt::print(stderr, "usage: ./bench [--list] [--quick] [NAME...]\n");
+  return 2;
+}
+
+void describe_machine() {
+  utsname system{};
+  uname(&system);
+  std::string model = "unknown processor";
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) {
+      model = line.substr(line.find(':') + 2);
+      break;
+    }
+  }
+  fmt::print("{} {}, {} x {}; medians of the rounds, with their range\n", system.sysname, system.release,
+             std::thread::hardware_concurrency(), model);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  std::vector<std::string> names;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--list") {
+      for (const Benchmark& benchmark : kBenchmarks) fmt::print("{:<10} {}\n", benchmark.name, benchmark.what);
+      return 0;
+    }
+    if (word == "--quick") {
+      settings.quick = true;
+    } else if (word.starts_with('-')) {
+      return usage();
+    } else {
+      names.push_back(word);
+    }
+  }
+  std::vector<const Benchmark*> chosen;
+  for (const std::string& name : names) {
+    const Benchmark* found = nullptr;
+    for (const Benchmark& benchmark : kBenchmarks) {
+      if (benchmark.name == name) found = &benchmark;
+    }
+    if (found == nullptr) {
+      fmt::print(stderr, "there is no benchmark {}; see ./bench --list\n", name);
+      return 2;
+    }
+    chosen.push_back(found);
+  }
+  if (chosen.empty()) {
+    for (const Benchmark& benchmark : kBenchmarks) chosen.push_back(&benchmark);
+  }
+  describe_machine();
+  for (const Benchmark* benchmark : chosen) {
+    fmt::print("{}: {}\n", benchmark->name, benchmark->what);
+    benchmark->run(settings);
+  }
+}

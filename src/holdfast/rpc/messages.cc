@@ -1,0 +1,89 @@
+#include <holdfast/rpc/messages.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <holdfast/base/check.h>
+
+namespace holdfast {
+
+namespace {
+
+// The id and the time left are written as MessagePack's uint 64 whatever their size.
+constexpr uint8_t kUint64 = 0xcf;
+constexpr size_t kUint64Bytes = 9;
+
+void fill_in(Message& message, size_t at, uint64_t value) {
+  HOLDFAST_CHECK(message.body.size() >= at + kUint64Bytes && message.body[at] == kUint64);
+  const uint64_t big_endian = __builtin_bswap64(value);
+  std::memcpy(message.body.data() + at + 1, &big_endian, sizeof(big_endian));
+}
+
+}  // namespace
+
+void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature) {
+  writer.unsigned_integer(UINT64_MAX);  // the places of the id and of the time left
+  writer.unsigned_integer(UINT64_MAX);
+  writer.unsigned_integer(function);
+  writer.unsigned_integer(signature);
+}
+
+void stamp_call(Message& message, CallId call, Duration time_left) {
+  const int64_t left_us = std::chrono::duration_cast<std::chrono::microseconds>(time_left).count();
+  fill_in(message, 0, call.value);
+  fill_in(message, kUint64Bytes,
+          time_left == Duration::max() ? 0 : static_cast<uint64_t>(std::max<int64_t>(left_us, 1)));
+}
+
+CallHeader read_call_header(wire::Reader& reader) {
+  CallHeader header;
+  header.call = {reader.unsigned_integer()};
+  header.timeout_us = reader.unsigned_integer();
+  header.function = reader.unsigned_integer();
+  header.signature = reader.unsigned_integer();
+  return header;
+}
+
+void write_reply_header(wire::Writer& writer, CallId call) {
+  writer.unsigned_integer(call.value);
+  writer.unsigned_integer(0);
+}
+
+MessagePtr failed_reply(CallId call, const Failure& failure) {
+  auto message = std::make_shared<Message>();
+  message->kind = kReply;
+  wire::Writer writer(*message);
+  writer.unsigned_integer(call.value);
+  writer.unsigned_integer(static_cast<uint8_t>(failure.code));
+  writer.string(failure.message);
+  writer.string(failure.worker);
+  writer.string(failure.type);
+  return message;
+}
+
+ReplyHeader read_reply_header(wire::Reader& reader) {
+  ReplyHeader header;
+  header.call = {reader.unsigned_integer()};
+  const uint64_t code = reader.unsigned_integer();
+  if (code == 0) return header;
+  if (code > UINT8_MAX || !is_code(static_cast<uint8_t>(code))) {
+    reader.fail("an unknown error code");
+    return header;
+  }
+  Failure failure{.code = static_cast<Code>(code)};
+  failure.message = reader.string();
+  failure.worker = reader.string();
+  failure.type = reader.string();
+  header.failure = std::move(failure);
+  return header;
+}
+
+MessagePtr cancel_message(CallId call) {
+  auto message = std::make_shared<Message>();
+  message->kind = kCancel;
+  wire::Writer writer(*message);
+  writer.unsigned_integer(call.value);
+  return message;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,47 @@
+// The messages of calls. See docs/protocol.md, "Calls". Their bodies are a few MessagePack values in front of
+// the arguments or the result, which only the function's own types can read.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include <holdfast/base/error.h>
+#include <holdfast/base/time.h>
+#include <holdfast/wire/kind.h>
+#include <holdfast/wire/reader.h>
+#include <holdfast/wire/writer.h>
+
+namespace holdfast {
+
+inline constexpr Kind kCall{32};
+inline constexpr Kind kReply{33};
+inline constexpr Kind kCancel{34};
+
+inline constexpr std::array<KindName, 3> kRpcKinds = {{{kCall, "CALL"}, {kReply, "REPLY"}, {kCancel, "CANCEL"}}};
+
+// What stands before the arguments in a CALL.
+struct CallHeader {
+  CallId call;
+  uint64_t timeout_us = 0;  // what is left; 0: no limit
+  uint64_t function = 0;
+  uint64_t signature = 0;
+};
+
+// The id and the time left are known only once the call is entered in the table, after its arguments were
+// encoded: they have a fixed place, which is filled in by stamp_call.
+void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature);
+void stamp_call(Message& message, CallId call, Duration time_left);
+CallHeader read_call_header(wire::Reader& reader);
+
+// What stands before the result in a REPLY: the call, then 0, or a Code and the rest of a Failure.
+void write_reply_header(wire::Writer& writer, CallId call);
+MessagePtr failed_reply(CallId call, const Failure& failure);
+struct ReplyHeader {
+  CallId call;
+  std::optional<Failure> failure;
+};
+ReplyHeader read_reply_header(wire::Reader& reader);
+
+MessagePtr cancel_message(CallId call);
+
+}  // namespace holdfast

@@ -1,0 +1,221 @@
+#include <holdfast/rpc/node.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <holdfast/base/check.h>
+
+namespace holdfast {
+
+namespace {
+
+Random seeded(uint64_t seed, uint64_t part) { return Random(seed * 31 + part); }
+
+}  // namespace
+
+Node::Node(NodeOptions options, CallHost& host)
+    : options_(std::move(options)),
+      links_(options_.link, *this, ids_, seeded(options_.seed, 1)),
+      member_(options_.member, *this, ids_, seeded(options_.seed, 2)),
+      calls_(*this, host) {}
+
+void Node::add_protocol(Kind first, Kind last, Protocol& protocol) { protocols_.push_back({first, last, &protocol}); }
+
+// ---- sending
+
+uint64_t Node::send(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) {
+  if (!is_self(to->id())) return links_.send(step, to, std::move(message), windowed);
+  if (windowed) local_inflight_bytes_ += message->total_bytes();
+  const Status status = on_message(step, self_, *message);
+  HOLDFAST_CHECK(status.ok());  // our own message
+  return 1;
+}
+
+bool Node::has_room(const WorkerId& to, uint64_t bytes) const {
+  if (!is_self(to)) return links_.has_room(to, bytes);
+  return local_inflight_bytes_ == 0 || local_inflight_bytes_ + bytes <= options_.link.inflight_bytes_max;
+}
+
+bool Node::maybe_sent(const WorkerId& to, uint64_t number) const {
+  return is_self(to) || links_.maybe_sent(to, number);
+}
+
+void Node::grant_credit(Step& step, const WorkerId& from, uint64_t bytes) {
+  if (!is_self(from)) return links_.grant_credit(step, from, bytes);
+  local_inflight_bytes_ -= bytes;
+  step.room_opened = true;
+}
+
+CallId Node::start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message,
+                        Time deadline, Completion completion) {
+  std::optional<Failure> refusal;
+  if (stopped_) {
+    refusal =
+        Failure{.code = Code::shutdown, .message = fmt::format("{} cannot be called: {}", function.name, stop_reason_)};
+  } else if (fenced_) {
+    refusal = Failure{
+        .code = Code::worker_lost,
+        .message = fmt::format("{} cannot be called: this worker was declared lost: {}", function.name, stop_reason_),
+        .worker = self_->name};
+  } else if (message->total_bytes() > options_.frame_bytes_max) {
+    refusal = Failure{
+        .code = Code::invalid_argument,
+        .message = fmt::format("the arguments of {} take {} bytes, over the limit of {} (Options::frame_bytes_max)",
+                               function.name, message->total_bytes(), options_.frame_bytes_max)};
+  } else if (step.now >= deadline) {
+    refusal = Failure{.code = Code::timeout,
+                      .message = fmt::format("{} on {} was not sent: its time was up before", function.name, to->name)};
+  }
+  if (refusal) {
+    step.completed.push_back({std::move(completion), std::move(*refusal)});
+    return {};
+  }
+  const CallId call = calls_.start(step, std::move(to), function, std::move(message), deadline, std::move(completion));
+  follow_quiet(step);
+  return call;
+}
+
+bool Node::begin(Step& step, ServedCall& call) {
+  const bool go = calls_.begin(step, call);
+  if (!go) follow_quiet(step);
+  return go;
+}
+
+void Node::respond(Step& step, ServedCall& call, MessagePtr reply) {
+  if (reply->total_bytes() > options_.frame_bytes_max) {
+    reply = failed_reply(
+        call.id, {.code = Code::overloaded,
+                  .message = fmt::format("the result takes {} bytes, over the limit of {} (Options::frame_bytes_max)",
+                                         reply->total_bytes(), options_.frame_bytes_max)});
+  }
+  calls_.respond(step, call, std::move(reply));
+  follow_quiet(step);
+}
+
+// ---- receiving
+
+Status Node::on_message(Step& step, const WorkerPtr& from, Message message) {
+  const Kind kind = message.kind;
+  if (kind == kCall) return calls_.on_call(step, from, std::move(message));
+  if (kind == kReply) return calls_.on_reply(step, *from, std::move(message));
+  if (kind == kCancel) return calls_.on_cancel(step, *from, message);
+  for (const Registered& entry : protocols_) {
+    if (kind >= entry.first && kind <= entry.last) return entry.protocol->on_message(step, from, std::move(message));
+  }
+  return Failure{.code = Code::corrupt,
+                 .message = fmt::format("{} sent a message of unknown kind {}", from->name, kind.value)};
+}
+
+// ---- membership
+
+void Node::on_accepted(Step&, const WorkerInfo& self) {
+  self_ = std::make_shared<const WorkerInfo>(self);
+  links_.set_self(self);
+}
+
+void Node::on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason) {
+  // First the calls: whether they were sent is known only while the link is there.
+  calls_.on_worker_lost(step, worker, reason);
+  for (const Registered& entry : protocols_) entry.protocol->on_worker_lost(step, worker);
+  links_.lose(step, worker.id(),
+              {.code = Code::worker_lost, .message = fmt::format("{} is lost: {}", worker.name, reason)});
+  follow_quiet(step);
+}
+
+void Node::on_fenced(Step& step, const std::string& reason) {
+  if (fenced_ || stopped_) return;
+  fenced_ = true;
+  stop_reason_ = reason;
+  const Failure why{.code = Code::worker_lost,
+                    .message = fmt::format("this worker was declared lost: {}", reason),
+                    .worker = self_ ? self_->name : ""};
+  calls_.fail_all(step, why);
+  links_.close_all(step, why);
+  step.room_opened = true;
+}
+
+// ---- the end
+
+bool Node::quiet() const {
+  return calls_.idle() && links_.settled() &&
+         std::all_of(protocols_.begin(), protocols_.end(),
+                     [](const Registered& entry) { return entry.protocol->idle(); });
+}
+
+void Node::follow_quiet(Step& step) {
+  if (!member_.leaving()) return;
+  const bool now_quiet = quiet();
+  if (now_quiet == reported_quiet_ && (!now_quiet || calls_.activity() == reported_activity_)) return;
+  on_check(step, 0);
+}
+
+void Node::on_check(Step& step, uint64_t round) {
+  if (!member_.leaving()) return;
+  reported_quiet_ = quiet();
+  reported_activity_ = calls_.activity();
+  member_.report_quiet(step, round, reported_quiet_, reported_activity_);
+}
+
+void Node::shutdown(Step& step, Time deadline, Member::Done done) {
+  member_.leave_together(step, deadline, std::move(done));
+  on_check(step, 0);
+}
+
+void Node::stop(Step& step, const std::string& why) {
+  if (stopped_) return;
+  member_.leave(step, why);
+  stopped_ = true;
+  stop_reason_ = why;
+  const Failure failure{.code = Code::shutdown, .message = why};
+  calls_.refuse_new(why);
+  calls_.fail_all(step, failure);
+  links_.close_all(step, failure);
+  step.room_opened = true;
+}
+
+// ---- transport events
+
+void Node::on_accepted(Step& step, ConnectionId connection) { links_.on_accepted(step, connection); }
+
+void Node::on_connected(Step& step, ConnectionId connection) {
+  if (member_.owns(connection)) return member_.on_connected(step);
+  links_.on_connected(step, connection);
+}
+
+void Node::on_frames(Step& step, ConnectionId connection, std::vector<InFrame>& frames) {
+  if (member_.owns(connection)) {
+    member_.on_frames(step, frames);
+  } else {
+    links_.on_frames(step, connection, frames);
+    follow_quiet(step);
+  }
+}
+
+void Node::on_progress(Step& step, ConnectionId connection) { links_.on_progress(step, connection); }
+
+void Node::on_closed(Step& step, ConnectionId connection, const Failure& why) {
+  if (member_.owns(connection)) return member_.on_closed(step, why);
+  links_.on_closed(step, connection, why);
+}
+
+void Node::collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) {
+  if (member_.owns(connection)) return member_.collect(connection, out);
+  links_.collect(connection, bytes_max, out);
+}
+
+void Node::on_time(Step& step) {
+  member_.on_time(step);
+  if (!stopped_) {
+    links_.on_time(step);
+    calls_.on_time(step);
+  }
+  follow_quiet(step);
+}
+
+Time Node::next_wakeup() const {
+  if (stopped_) return member_.next_wakeup();
+  return std::min({member_.next_wakeup(), links_.next_wakeup(), calls_.next_wakeup()});
+}
+
+}  // namespace holdfast

@@ -1,0 +1,57 @@
+// Options: how a worker joins, listens, waits and limits. Defaults suit one machine; a launcher's environment
+// fills in the rest.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <holdfast/base/time.h>
+
+namespace holdfast {
+
+// A timeout that never comes.
+inline constexpr Duration kForever = Duration::max();
+
+struct Options {
+  // Who this worker is. Without a rank it gets the lowest free one; without a name it is "worker<rank>".
+  std::string name;
+  std::optional<int> rank;
+  int world_size = 1;
+
+  // Where the coordinator is, "host:port". Empty, in a world of one: a coordinator of its own.
+  std::string coordinator;
+  // Whether this worker's process hosts the coordinator (at that address). Else a launcher or another worker does.
+  bool host_coordinator = false;
+  // Workers of different jobs refuse each other.
+  std::string job;
+
+  // Where to listen. bind: an address, or an interface's name; empty: loopback if the coordinator is on
+  // loopback, else the address that faces it. advertise: what others dial, where it differs.
+  std::string bind;
+  std::string advertise;
+  uint16_t port_first = 0;  // 0: any free port
+  uint16_t port_last = 0;
+  // Connections are neither encrypted nor authenticated yet; without this, only loopback is used.
+  bool plain_network = false;
+
+  int handler_threads = 0;  // 0: one per core, at least two; any number from 1 on is correct
+
+  Duration timeout = std::chrono::seconds(60);  // of a call, unless the call says otherwise
+  Duration join_timeout = std::chrono::seconds(60);
+  Duration shutdown_timeout = std::chrono::seconds(60);
+  Duration lease = std::chrono::seconds(10);  // of the coordinator that this process hosts
+
+  uint64_t inflight_bytes_max = 64 << 20;  // per link: calls sent and not yet started
+  uint64_t frame_bytes_max = 1 << 30;      // one call or reply; the same on all workers
+
+  // Reads HOLDFAST_* (set by `holdfast run`), else torchrun's, Slurm's or Open MPI's variables. With none of
+  // them: a world of one. Throws InvalidArgument naming the variable that makes no sense.
+  static Options from_env();
+};
+
+// Throws InvalidArgument for what cannot be.
+void validate(const Options& options);
+
+}  // namespace holdfast

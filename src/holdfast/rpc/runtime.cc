@@ -1,0 +1,516 @@
+#include <holdfast/rpc/runtime.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <holdfast/base/check.h>
+
+namespace holdfast {
+
+namespace {
+
+// Replies of handlers that run inline go out together, at the latest after this many.
+constexpr size_t kRepliesTogether = 16;
+
+// What this thread is doing for some runtime.
+struct ThreadState {
+  Step* polling = nullptr;  // events of the transport go here
+  Step* batch = nullptr;    // replies of inline handlers of `batch_owner` go here
+  const Runtime* batch_owner = nullptr;
+  std::vector<std::unique_ptr<Step>> spare_steps;
+};
+thread_local ThreadState this_thread;
+
+std::chrono::steady_clock::time_point to_steady(Time time) {
+  return std::chrono::steady_clock::time_point(
+      std::chrono::duration_cast<std::chrono::steady_clock::duration>(time.time_since_epoch()));
+}
+
+MemberOptions member_options(const Options& options) {
+  MemberOptions member;
+  member.job = options.job;
+  member.name = options.name;
+  if (options.rank) member.rank = static_cast<uint32_t>(*options.rank);
+  member.world_size = static_cast<uint32_t>(options.world_size);
+  member.coordinator = options.coordinator;
+  member.frame_bytes_max = options.frame_bytes_max;
+  return member;
+}
+
+NodeOptions node_options(const Options& options) {
+  NodeOptions node;
+  node.member = member_options(options);
+  node.link.job = options.job;
+  node.link.inflight_bytes_max = options.inflight_bytes_max;
+  node.frame_bytes_max = options.frame_bytes_max;
+  node.seed = random_seed();
+  return node;
+}
+
+size_t handler_threads(const Options& options) {
+  if (options.handler_threads > 0) return static_cast<size_t>(options.handler_threads);
+  return std::max(2u, std::thread::hardware_concurrency());
+}
+
+// Options with a coordinator whose address is numeric; starts one first where this worker hosts it.
+Options with_coordinator(Options options, std::unique_ptr<CoordinatorServer>& server) {
+  validate(options);
+  if (options.host_coordinator || options.coordinator.empty()) {
+    ListenOptions listen;
+    if (!options.coordinator.empty()) {
+      const Endpoint endpoint = resolve(options.coordinator).take();
+      listen.bind = endpoint.host_text();
+      listen.port_first = listen.port_last = endpoint.port;
+    }
+    CoordinatorOptions coordinator;
+    coordinator.job = options.job;
+    coordinator.world_size = static_cast<uint32_t>(options.world_size);
+    coordinator.lease = options.lease;
+    server = std::make_unique<CoordinatorServer>(coordinator, listen);
+    options.coordinator = server->address();
+  } else {
+    options.coordinator = resolve(options.coordinator).take().text();
+  }
+  return options;
+}
+
+ListenOptions listen_options(const Options& options) {
+  ListenOptions listen{.bind = options.bind,
+                       .advertise = options.advertise,
+                       .port_first = options.port_first,
+                       .port_last = options.port_last};
+  if (listen.bind.empty()) {
+    const Endpoint coordinator = resolve(options.coordinator).take();
+    if (!is_loopback(coordinator)) listen.bind = address_towards(coordinator);
+    if (is_loopback(coordinator) && coordinator.is_v6) listen.bind = "::1";
+  }
+  return listen;
+}
+
+}  // namespace
+
+// A Step from this thread's spares. Nests: completions may start calls of their own.
+class Runtime::StepScope {
+ public:
+  StepScope() {
+    auto& spares = this_thread.spare_steps;
+    if (spares.empty()) {
+      step_ = std::make_unique<Step>(steady_now());
+    } else {
+      step_ = std::move(spares.back());
+      spares.pop_back();
+      step_->now = steady_now();
+    }
+  }
+  ~StepScope() {
+    step_->clear();
+    this_thread.spare_steps.push_back(std::move(step_));
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+  Step& operator*() { return *step_; }
+  Step* operator->() { return step_.get(); }
+
+ private:
+  std::unique_ptr<Step> step_;
+};
+
+Runtime::Runtime(Options options, Worker* worker)
+    : options_(with_coordinator(std::move(options), coordinator_)),
+      worker_(worker),
+      node_(node_options(options_), *this),
+      transport_(*this, TcpOptions{.frame_bytes_max = options_.frame_bytes_max}),
+      executor_({.threads = handler_threads(options_), .name = "hf-handler"}),
+      io_([this] { turn(); }, "hf-network") {}
+
+Runtime::~Runtime() { stop("the worker was destroyed"); }
+
+template <class F>
+auto Runtime::step(F&& with_node) {
+  StepScope scope;
+  bool wake = false;
+  {
+    std::lock_guard lock(mutex_);
+    with_node(*scope);
+    wake = overslept();
+  }
+  perform(*scope);
+  if (wake) transport_.interrupt();
+}
+
+void Runtime::join() {
+  const std::string address = transport_.listen(listen_options(options_)).take();
+  io_.start();
+  Promise<void> joined;
+  Future<void> done = joined.future();
+  step([&](Step& step) {
+    node_.member().join(step, address, after(step.now, options_.join_timeout),
+                        [joined = std::move(joined)](Status status) mutable {
+                          if (status.ok()) {
+                            joined.set_value();
+                          } else {
+                            joined.set_failure(std::move(status.failure()));
+                          }
+                        });
+  });
+  done.get();
+  std::lock_guard lock(mutex_);
+  self_ = node_.self();
+}
+
+// ---- performing
+
+void Runtime::perform(Step& step) {
+  for (Step::Dial& dial : step.dials) transport_.connect(dial.connection, dial.address);
+  for (ConnectionId connection : step.trusts) transport_.trust(connection);
+  for (ConnectionId connection : step.flushes) transport_.flush(connection);
+  for (Step::Close& close : step.closes) transport_.close(close.connection, std::move(close.why));
+  if (step.room_opened) {
+    std::lock_guard lock(mutex_);
+    if (room_waiters_ > 0) room_.notify_all();
+  }
+  for (Step::Completed& completed : step.completed) completed.completion(std::move(completed.result));
+  for (Closure& closure : step.closures) closure();
+  step.garbage.clear();
+  dispatch(step.work);
+  step.clear();
+}
+
+void Runtime::dispatch(std::vector<std::shared_ptr<Work>>& work) {
+  if (work.empty()) return;
+  StepScope batch;
+  size_t in_batch = 0;
+  for (std::shared_ptr<Work>& item : work) {
+    if (!item->quick() || !io_.has_role()) {
+      executor_.post([item = std::move(item)] { item->run(); });
+      continue;
+    }
+    this_thread.batch = &*batch;
+    this_thread.batch_owner = this;
+    run_inline(std::move(item));
+    this_thread.batch = nullptr;
+    this_thread.batch_owner = nullptr;
+    if (++in_batch % kRepliesTogether == 0) perform(*batch);
+  }
+  perform(*batch);
+}
+
+void Runtime::run_inline(std::shared_ptr<Work> work) {
+  IoThreads::Inline inside(io_);
+  work->run();
+}
+
+void Runtime::turn() {
+  StepScope step;
+  Time until;
+  {
+    std::lock_guard lock(mutex_);
+    if (node_.next_wakeup() <= step->now) node_.on_time(*step);
+    until = node_.next_wakeup();
+    sleeping_until_ = until;
+  }
+  perform(*step);
+  if (!io_.has_role()) return;  // lost while performing; the next one asks anew
+  this_thread.polling = &*step;
+  transport_.poll(until);
+  this_thread.polling = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    sleeping_until_ = Time::min();
+  }
+  perform(*step);
+}
+
+// ---- transport events
+
+void Runtime::on_accepted(ConnectionId connection) {
+  std::lock_guard lock(mutex_);
+  this_thread.polling->now = steady_now();
+  node_.on_accepted(*this_thread.polling, connection);
+}
+
+void Runtime::on_connected(ConnectionId connection) {
+  std::lock_guard lock(mutex_);
+  this_thread.polling->now = steady_now();
+  node_.on_connected(*this_thread.polling, connection);
+}
+
+void Runtime::on_frames(ConnectionId connection, std::vector<InFrame>& frames) {
+  Step& step = *this_thread.polling;
+  {
+    std::lock_guard lock(mutex_);
+    step.now = steady_now();
+    node_.on_frames(step, connection, frames);
+  }
+  // At once: the frame after a handshake may be large.
+  for (ConnectionId trusted : step.trusts) transport_.trust(trusted);
+  step.trusts.clear();
+}
+
+void Runtime::on_progress(ConnectionId connection) {
+  StepScope step;  // may come while another thread writes, outside poll()
+  std::lock_guard lock(mutex_);
+  node_.on_progress(*step, connection);
+}
+
+void Runtime::on_closed(ConnectionId connection, const Failure& why) {
+  std::lock_guard lock(mutex_);
+  this_thread.polling->now = steady_now();
+  node_.on_closed(*this_thread.polling, connection, why);
+  left_.notify_all();
+}
+
+void Runtime::collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) {
+  std::lock_guard lock(mutex_);
+  node_.collect(connection, bytes_max, out);
+}
+
+// ---- serving
+
+bool Runtime::begin(ServedCall& call) {
+  const bool inline_batch = this_thread.batch_owner == this;
+  // Inline, the credit goes back with the reply: one lock less.
+  if (inline_batch && !call.cancelled && (call.deadline == kNever || steady_now() < call.deadline)) return true;
+  bool go = false;
+  step([&](Step& step) { go = node_.begin(step, call); });
+  return go;
+}
+
+void Runtime::respond(ServedCall& call, MessagePtr reply) {
+  if (this_thread.batch_owner == this) {
+    std::lock_guard lock(mutex_);
+    this_thread.batch->now = steady_now();
+    node_.respond(*this_thread.batch, call, std::move(reply));
+    return;
+  }
+  step([&](Step& step) { node_.respond(step, call, std::move(reply)); });
+}
+
+// ---- calling
+
+bool Runtime::wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline) {
+  lock.unlock();
+  BlockingScope blocking;
+  lock.lock();
+  const auto may_go = [&] {
+    return node_.has_room(to, bytes) || node_.stopped() || node_.member().fenced() || node_.links().is_lost(to);
+  };
+  ++room_waiters_;
+  if (deadline == kNever) {
+    room_.wait(lock, may_go);
+  } else {
+    room_.wait_until(lock, to_steady(deadline), may_go);
+  }
+  --room_waiters_;
+  return may_go();
+}
+
+void Runtime::start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                         Duration timeout, Completion completion, FutureStateBase& state) {
+  StepScope step;
+  const Time deadline = std::min(after(step->now, timeout), current_ambient().deadline);
+  const uint64_t bytes = message->total_bytes();
+  CallId call;
+  bool wake = false;
+  {
+    std::unique_lock lock(mutex_);
+    if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, deadline)) {
+      lock.unlock();
+      completion(
+          Failure{.code = Code::timeout,
+                  .message = fmt::format("{} was not sent to {}: {} bytes of earlier calls were not started in time",
+                                         function.name, to->name, options_.inflight_bytes_max)});
+      return;
+    }
+    step->now = steady_now();
+    call = node_.start_call(*step, to, function, std::move(message), deadline, std::move(completion));
+    wake = overslept();
+  }
+  if (call.value != 0) {
+    state.on_cancel([runtime = weak_from_this(), call] {
+      if (auto self = runtime.lock()) self->cancel(call);
+    });
+  }
+  perform(*step);
+  if (wake) transport_.interrupt();
+}
+
+void Runtime::cancel(CallId call) {
+  step([&](Step& step) { node_.calls().cancel(step, call); });
+}
+
+void Runtime::help(const WorkerId& worker, FutureStateBase& state, Time until) {
+  ConnectionId connection;
+  {
+    std::lock_guard lock(mutex_);
+    connection = node_.links().connection_to(worker);
+  }
+  if (connection.value == 0) return;
+  const std::unique_ptr<HelpSession> session = transport_.try_help(connection);
+  if (!session) return;
+
+  struct Wake final : Interrupt {
+    explicit Wake(HelpSession& session) : session(session) {}
+    void interrupt() noexcept override {
+      if (std::this_thread::get_id() != helper) session.interrupt();
+    }
+    HelpSession& session;
+    const std::thread::id helper = std::this_thread::get_id();
+  } wake(*session);
+  if (!state.set_interrupt(&wake)) return;
+
+  StepScope step;
+  while (!state.ready() && steady_now() < until) {
+    this_thread.polling = &*step;
+    const HelpSession::Outcome outcome = session->poll_once(until);
+    this_thread.polling = nullptr;
+    bool overslept_now = false;
+    {
+      std::lock_guard lock(mutex_);
+      overslept_now = overslept();
+    }
+    perform(*step);
+    if (overslept_now) transport_.interrupt();
+    if (outcome == HelpSession::Outcome::closed) break;
+  }
+  state.clear_interrupt();
+}
+
+// ---- peers
+
+std::shared_ptr<const rpc_detail::PeerState> Runtime::find_peer(const std::string& name, Rank rank) {
+  Promise<WorkerInfo> promise(&executor_);
+  Future<WorkerInfo> found = promise.future();
+  step([&](Step& step) {
+    if (node_.stopped()) {
+      promise.set_failure({.code = Code::shutdown, .message = fmt::format("{} is shut down", self_->name)});
+      return;
+    }
+    node_.member().lookup(step, name, rank, after(step.now, options_.timeout),
+                          [promise = std::move(promise)](Result<WorkerInfo> result) mutable {
+                            if (result) {
+                              promise.set_value(std::move(*result));
+                            } else {
+                              promise.set_failure(std::move(result.failure()));
+                            }
+                          });
+  });
+  return peer_state(std::make_shared<const WorkerInfo>(found.get()));
+}
+
+namespace {
+
+class PeerHelper final : public WaitHelper {
+ public:
+  PeerHelper(std::shared_ptr<Runtime> runtime, const WorkerId& worker)
+      : runtime_(std::move(runtime)), worker_(worker) {}
+  void help(FutureStateBase& state, Time until) override { runtime_->help(worker_, state, until); }
+
+ private:
+  const std::shared_ptr<Runtime> runtime_;
+  const WorkerId worker_;
+};
+
+}  // namespace
+
+std::shared_ptr<const rpc_detail::PeerState> Runtime::peer_state(WorkerPtr worker) {
+  std::lock_guard lock(mutex_);
+  std::weak_ptr<const rpc_detail::PeerState>& known = peers_[worker->id()];
+  if (auto state = known.lock()) return state;
+  auto state = std::make_shared<rpc_detail::PeerState>();
+  state->runtime = shared_from_this();
+  state->helper = std::make_shared<PeerHelper>(state->runtime, worker->id());
+  state->worker = std::move(worker);
+  known = state;
+  return state;
+}
+
+// ---- the end
+
+void Runtime::shutdown(Duration timeout) {
+  if (current_ambient().worker == worker_ || executor_.on_executor_thread()) {
+    throw_failure({.code = Code::invalid_argument,
+                   .message = "shutdown() was called inside a handler, which it would have to wait for"});
+  }
+  {
+    std::lock_guard lock(stop_mutex_);
+    if (stopped_ || std::exchange(shut_down_, true)) return;
+  }
+  Promise<void> promise;
+  Future<void> done = promise.future();
+  step([&](Step& step) {
+    node_.shutdown(step, after(step.now, timeout), [promise = std::move(promise)](Status status) mutable {
+      if (status.ok()) {
+        promise.set_value();
+      } else {
+        promise.set_failure(std::move(status.failure()));
+      }
+    });
+  });
+  done.wait();
+  std::string under_way;
+  {
+    std::lock_guard lock(mutex_);
+    if (node_.calls().made_count() > 0)
+      under_way += fmt::format("; it still waits for: {}", node_.calls().describe_made());
+    if (node_.calls().served_count() > 0)
+      under_way += fmt::format("; it still serves: {}", node_.calls().describe_served());
+  }
+  stop("the worker is shut down");
+  if (!done.failed()) return;
+  Failure failure = done.failure();
+  if (failure.code == Code::timeout) {
+    failure.message = fmt::format("{} left after waiting {:.3g} s for the others: {}{}", self_->name,
+                                  std::chrono::duration<double>(timeout).count(), failure.message, under_way);
+  }
+  throw_failure(std::move(failure));
+}
+
+void Runtime::stop(const std::string& why) {
+  std::lock_guard stopping(stop_mutex_);
+  if (std::exchange(stopped_, true)) return;
+  step([&](Step& step) { node_.stop(step, why); });
+  executor_.stop();
+  {
+    // The coordinator closes the connection when it has read that we leave.
+    std::unique_lock lock(mutex_);
+    left_.wait_for(lock, std::chrono::seconds(1), [this] { return !node_.member().connected(); });
+  }
+  io_.stop([this] { transport_.interrupt(); });
+  if (coordinator_) coordinator_->wait_until_empty(shut_down_ ? std::chrono::seconds(5) : std::chrono::seconds(0));
+  coordinator_.reset();
+}
+
+WorkerStats Runtime::stats() const {
+  std::lock_guard lock(mutex_);
+  return {.connections = node_.links().connection_count(),
+          .links = node_.links().link_count(),
+          .calls_made = node_.calls().made_count(),
+          .calls_served = node_.calls().served_count(),
+          .threads = executor_.stats().threads};
+}
+
+// ---- for templates
+
+namespace rpc_detail {
+
+Executor* executor_of(Runtime& runtime) { return &runtime.handlers(); }
+
+std::shared_ptr<Message> begin_call(const Function& function) {
+  auto message = std::make_shared<Message>();
+  message->kind = kCall;
+  message->body.reserve(128);
+  wire::Writer writer(*message);
+  write_call_header(writer, function.id, function.signature_id);
+  return message;
+}
+
+void start_call(const PeerState& peer, const Function& function, std::shared_ptr<Message> message, Duration timeout,
+                Completion completion, FutureStateBase& state) {
+  peer.runtime->start_call(peer.worker, function, std::move(message), timeout, std::move(completion), state);
+}
+
+}  // namespace rpc_detail
+
+}  // namespace holdfast

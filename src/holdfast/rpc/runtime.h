@@ -1,0 +1,105 @@
+// Runtime: what drives a Node in production: a TCP transport, a thread that waits for the network, an executor for
+// handlers, the real clock. docs/threading.md tells the whole story.
+//
+// One lock guards the Node. Every entry follows the same pattern: lock, step the Node, unlock, perform the Step.
+// Lock order: a connection's read lock or write turn, then mutex_. Nothing is called out while mutex_ is held.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include <holdfast/base/executor.h>
+#include <holdfast/base/future.h>
+#include <holdfast/cluster/coordinator_server.h>
+#include <holdfast/rpc/io_threads.h>
+#include <holdfast/rpc/node.h>
+#include <holdfast/rpc/options.h>
+#include <holdfast/rpc/peer.h>
+#include <holdfast/rpc/worker.h>
+#include <holdfast/transport/tcp.h>
+
+namespace holdfast {
+
+class Runtime final : public std::enable_shared_from_this<Runtime>, private TransportEvents, private CallHost {
+ public:
+  // Both throw. `worker` is what handlers get as current_worker().
+  Runtime(Options options, Worker* worker);
+  void join();
+  ~Runtime() override;
+
+  const WorkerInfo& self() const { return *self_; }
+  const Options& options() const { return options_; }
+  Executor& handlers() { return executor_; }
+  WorkerStats stats() const;
+
+  std::shared_ptr<const rpc_detail::PeerState> find_peer(const std::string& name, Rank rank);
+  std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker);
+
+  // See rpc_detail::start_call.
+  void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
+                  Completion completion, FutureStateBase& state);
+  // On a thread that waits for a call to `worker`: reads what comes from there until the state is ready.
+  void help(const WorkerId& worker, FutureStateBase& state, Time until);
+
+  void shutdown(Duration timeout);
+  // Ends everything; idempotent.
+  void stop(const std::string& why);
+
+ private:
+  class StepScope;
+
+  // TransportEvents: called inside poll() or a HelpSession, on the thread that reads.
+  void on_accepted(ConnectionId connection) override;
+  void on_connected(ConnectionId connection) override;
+  void on_frames(ConnectionId connection, std::vector<InFrame>& frames) override;
+  void on_progress(ConnectionId connection) override;
+  void on_closed(ConnectionId connection, const Failure& why) override;
+  void collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) override;
+
+  // CallHost
+  Time now() override { return steady_now(); }
+  Executor* executor() override { return &executor_; }
+  void* worker() override { return worker_; }
+  bool begin(ServedCall& call) override;
+  void respond(ServedCall& call, MessagePtr reply) override;
+
+  // Locks, steps, unlocks, performs.
+  template <class F>
+  auto step(F&& with_node);
+  void perform(Step& step);
+  void dispatch(std::vector<std::shared_ptr<Work>>& work);
+  void run_inline(std::shared_ptr<Work> work);
+  // One turn of the thread that waits for the network.
+  void turn();
+  // mutex_ held: the waiting thread sleeps past what the Node now wants.
+  bool overslept() const { return node_.next_wakeup() < sleeping_until_; }
+  bool wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline);
+  void cancel(CallId call);
+
+  // Constant after join(). The coordinator first: its address goes into the options.
+  std::unique_ptr<CoordinatorServer> coordinator_;
+  const Options options_;
+  Worker* const worker_;
+  WorkerPtr self_;
+
+  mutable std::mutex mutex_;  // guards the Node and what follows
+  Node node_;
+  Time sleeping_until_ = Time::min();  // what the thread in poll() was told; min: nobody sleeps
+  size_t room_waiters_ = 0;
+  std::condition_variable room_;
+  std::condition_variable left_;  // the connection to the coordinator has ended
+  std::unordered_map<WorkerId, std::weak_ptr<const rpc_detail::PeerState>> peers_;
+
+  TcpTransport transport_;
+  Executor executor_;
+  IoThreads io_;
+
+  std::mutex stop_mutex_;  // one stop() at a time; held while handlers end
+  bool stopped_ = false;
+  bool shut_down_ = false;  // guarded by stop_mutex_
+};
+
+}  // namespace holdfast

@@ -1,0 +1,181 @@
+// How a C++ function becomes callable from elsewhere: its types, its name, its signature in the wire's words,
+// and the code that decodes arguments, runs it and encodes the result.
+//
+// A function is a template argument: a free function, a captureless lambda, or a member function (which then
+// takes its object by value, as its first argument). Naming one in a call registers it before main().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <holdfast/base/future.h>
+#include <holdfast/base/task.h>
+#include <holdfast/rpc/served_call.h>
+#include <holdfast/wire/codecs.h>
+
+namespace holdfast {
+
+template <auto F>
+struct FunctionTag {};
+
+namespace rpc_detail {
+
+template <class R, class... Args>
+struct Types {
+  using Returned = R;
+  using Arguments = std::tuple<std::remove_cvref_t<Args>...>;
+};
+
+template <class T>
+struct TypesOf : TypesOf<decltype(&T::operator())> {};  // a lambda: see below
+
+template <class R, class... Args>
+struct TypesOf<R (*)(Args...)> : Types<R, Args...> {};
+template <class R, class... Args>
+struct TypesOf<R (*)(Args...) noexcept> : Types<R, Args...> {};
+
+#define HOLDFAST_MEMBER_TYPES(Qualifiers)                               \
+  template <class R, class C, class... Args>                            \
+  struct TypesOf<R (C::*)(Args...) Qualifiers> : Types<R, C, Args...> { \
+    using WithoutObject = Types<R, Args...>;                            \
+  }
+HOLDFAST_MEMBER_TYPES();
+HOLDFAST_MEMBER_TYPES(const);
+HOLDFAST_MEMBER_TYPES(noexcept);
+HOLDFAST_MEMBER_TYPES(const noexcept);
+#undef HOLDFAST_MEMBER_TYPES
+
+template <auto F, class T = std::remove_cvref_t<decltype(F)>>
+struct FunctionTypes : TypesOf<T> {};
+template <auto F, class T>
+requires std::is_class_v<T>
+struct FunctionTypes<F, T> : TypesOf<decltype(&T::operator())>::WithoutObject {
+};
+
+// What arrives at the caller: Future<T> and Task<T> on the callee are T here.
+template <class R>
+struct ResultOf {
+  using Type = std::remove_cvref_t<R>;
+  static constexpr bool asynchronous = false;
+};
+template <class T>
+struct ResultOf<Future<T>> {
+  using Type = T;
+  static constexpr bool asynchronous = true;
+};
+template <class T>
+struct ResultOf<Task<T>> {
+  using Type = T;
+  static constexpr bool asynchronous = true;
+};
+
+template <class T>
+std::string result_name() {
+  if constexpr (std::is_void_v<T>) {
+    return "nil";
+  } else {
+    return wire::type_name<T>();
+  }
+}
+
+template <class Result, class... Args>
+std::string signature_text(std::tuple<Args...>*) {
+  std::string text = "(";
+  ((text += (text.size() == 1 ? "" : ", ") + wire::type_name<Args>()), ...);
+  return text + ") -> " + result_name<Result>();
+}
+
+inline std::shared_ptr<Message> begin_reply(const ServedCall& call) {
+  auto message = std::make_shared<Message>();
+  message->kind = kReply;
+  wire::Writer writer(*message);
+  write_reply_header(writer, call.id);
+  return message;
+}
+
+// Responds with what `produce` returns, or with what it throws.
+template <class T, class Produce>
+void respond_with(ServedCall& call, Produce&& produce) {
+  try {
+    if constexpr (std::is_void_v<T>) {
+      produce();
+      std::shared_ptr<Message> reply = begin_reply(call);
+      wire::Writer(*reply).nil();
+      call.respond(std::move(reply));
+    } else {
+      const T& result = produce();  // a value lives as long as this reference
+      std::shared_ptr<Message> reply = begin_reply(call);
+      wire::Writer writer(*reply);
+      wire::encode(writer, result);
+      call.respond(std::move(reply));
+    }
+  } catch (...) {
+    call.respond_with_current_exception();
+  }
+}
+
+template <auto F, class Arguments, class Returned>
+void invoke(const std::shared_ptr<ServedCall>& call) {
+  using Result = typename ResultOf<Returned>::Type;
+  Arguments arguments;
+  wire::Reader reader(call->message);
+  call->read_arguments(reader);
+  std::apply([&](auto&... argument) { (wire::decode(reader, argument), ...); }, arguments);
+  reader.finish();
+  if (!reader.ok()) {
+    call->respond(Failure{.code = Code::corrupt, .message = "the arguments do not decode: " + reader.error()});
+    return;
+  }
+  const auto apply = [&]() -> Returned {
+    return std::apply([](auto&&... argument) -> Returned { return std::invoke(F, std::move(argument)...); },
+                      std::move(arguments));
+  };
+  if constexpr (!ResultOf<Returned>::asynchronous) {
+    respond_with<Result>(*call, apply);
+  } else {
+    try {
+      Future<Result> future;
+      if constexpr (std::is_same_v<Returned, Task<Result>>) {
+        future = start(apply(), call->host.executor());
+      } else {
+        future = apply();
+      }
+      future.then([call](Future<Result> done) { respond_with<Result>(*call, [&] { return done.get(); }); });
+    } catch (...) {
+      call->respond_with_current_exception();
+    }
+  }
+}
+
+}  // namespace rpc_detail
+
+// The entry of F in the program's table. Using it anywhere puts F into the table before main().
+template <auto F>
+struct Registered {
+  using Types = rpc_detail::FunctionTypes<F>;
+  using Arguments = typename Types::Arguments;
+  using Result = typename rpc_detail::ResultOf<typename Types::Returned>::Type;
+
+  static const Function& add(std::string name) {
+    return add_function(std::move(name), rpc_detail::signature_text<Result>(static_cast<Arguments*>(nullptr)),
+                        &rpc_detail::invoke<F, Arguments, typename Types::Returned>);
+  }
+  static inline const Function& entry = add(function_name_from_tag(typeid(FunctionTag<F>)));
+};
+
+}  // namespace holdfast
+
+// In a program that only serves: makes a function callable though no call in this program names it.
+// HOLDFAST_EXPORT_AS gives it a name of your choice, for callers in other programs (Peer::call_named).
+#define HOLDFAST_EXPORT(function) HOLDFAST_EXPORT_2_(function, __COUNTER__)
+#define HOLDFAST_EXPORT_AS(function, name) HOLDFAST_EXPORT_AS_2_(function, name, __COUNTER__)
+#define HOLDFAST_EXPORT_2_(function, number) HOLDFAST_EXPORT_3_(function, number)
+#define HOLDFAST_EXPORT_3_(function, number) \
+  [[maybe_unused]] static const auto& holdfast_export_##number = ::holdfast::Registered<function>::entry
+#define HOLDFAST_EXPORT_AS_2_(function, name, number) HOLDFAST_EXPORT_AS_3_(function, name, number)
+#define HOLDFAST_EXPORT_AS_3_(function, name, number) \
+  [[maybe_unused]] static const auto& holdfast_export_##number = ::holdfast::Registered<function>::add(name)

@@ -1,0 +1,252 @@
+#include <holdfast/sim/world.h>
+
+#include <fmt/format.h>
+
+namespace holdfast::sim {
+
+namespace {
+
+constexpr const char* kCoordinatorAddress = "coordinator";
+
+SimOptions network_options(const WorldOptions& options) {
+  SimOptions network = options.network;
+  network.seed = options.seed;
+  return network;
+}
+
+bool is_reliable(const SimOptions& options) {
+  return options.loss == 0 && options.duplication == 0 && options.reordering == 0;
+}
+
+NodeOptions node_options(const WorldOptions& world, uint32_t rank, uint32_t life) {
+  NodeOptions node;
+  node.member.name = fmt::format("worker{}", rank);
+  node.member.rank = rank;
+  node.member.world_size = world.workers;
+  node.member.coordinator = kCoordinatorAddress;
+  node.link.reliable = is_reliable(world.network);
+  node.link.inflight_bytes_max = world.inflight_bytes_max;
+  node.seed = (world.seed * 1000003 + rank) * 1009 + life;
+  return node;
+}
+
+}  // namespace
+
+// ---- the coordinator
+
+class World::SimCoordinator final : private TransportEvents {
+ public:
+  explicit SimCoordinator(World& world)
+      : world_(world),
+        coordinator_({.world_size = world.options_.workers, .lease = world.options_.lease}),
+        transport_(world.network_.make_transport(kCoordinatorAddress, *this)) {}
+
+  void declare_lost(Rank rank, const std::string& reason) {
+    step([&](Step& step) { coordinator_.declare_lost(step, rank, reason); });
+  }
+
+ private:
+  template <class F>
+  void step(F&& with_coordinator) {
+    Step step(world_.now());
+    with_coordinator(step);
+    for (ConnectionId connection : step.trusts) transport_->trust(connection);
+    for (ConnectionId connection : step.flushes) transport_->flush(connection);
+    for (Step::Close& close : step.closes) transport_->close(close.connection, std::move(close.why));
+    set_timer();
+  }
+
+  void set_timer() {
+    const Time next = coordinator_.next_wakeup();
+    if (next >= timer_at_) return;
+    timer_at_ = next;
+    world_.network_.schedule(next, [this, next] {
+      if (timer_at_ == next) timer_at_ = kNever;
+      step([this](Step& step) { coordinator_.on_time(step); });
+    });
+  }
+
+  void on_accepted(ConnectionId connection) override {
+    step([&](Step& step) { coordinator_.on_accepted(step, connection); });
+  }
+  void on_connected(ConnectionId) override {}
+  void on_frames(ConnectionId connection, std::vector<InFrame>& frames) override {
+    step([&](Step& step) { coordinator_.on_frames(step, connection, frames); });
+  }
+  void on_progress(ConnectionId) override {}
+  void on_closed(ConnectionId connection, const Failure&) override {
+    step([&](Step& step) { coordinator_.on_closed(step, connection); });
+  }
+  void collect(ConnectionId connection, size_t, std::vector<OutFrame>& out) override {
+    coordinator_.collect(connection, out);
+  }
+
+  World& world_;
+  Coordinator coordinator_;
+  std::unique_ptr<Transport> transport_;
+  Time timer_at_ = kNever;
+};
+
+// ---- a worker
+
+SimWorker::SimWorker(World& world, uint32_t rank, uint32_t life)
+    : world_(world),
+      address_(life == 0 ? fmt::format("worker{}", rank) : fmt::format("worker{}.{}", rank, life)),
+      node_(node_options(world.options(), rank, life), *this),
+      transport_(world.network().make_transport(address_, *this)) {
+  step([&](Step& step) {
+    node_.member().join(step, address_, kNever, [this](Status status) { joined_ = status.ok(); });
+  });
+}
+
+SimWorker::~SimWorker() = default;
+
+Time SimWorker::now() { return world_.now(); }
+
+template <class F>
+void SimWorker::step(F&& with_node) {
+  if (!alive_) return;
+  Step step(world_.now());
+  with_node(step);
+  perform(step);
+  set_timer();
+}
+
+void SimWorker::set_timer() {
+  if (!alive_) return;
+  const Time next = node_.next_wakeup();
+  if (next >= timer_at_) return;
+  timer_at_ = next;
+  world_.network().schedule(next, [this, next] {
+    if (timer_at_ == next) timer_at_ = kNever;
+    step([this](Step& step) { node_.on_time(step); });
+  });
+}
+
+void SimWorker::perform(Step& step) {
+  for (Step::Dial& dial : step.dials) transport_->connect(dial.connection, dial.address);
+  for (ConnectionId connection : step.trusts) transport_->trust(connection);
+  for (ConnectionId connection : step.flushes) transport_->flush(connection);
+  for (Step::Close& close : step.closes) transport_->close(close.connection, std::move(close.why));
+  for (Step::Completed& completed : step.completed) completed.completion(std::move(completed.result));
+  for (Closure& closure : step.closures) closure();
+  for (std::shared_ptr<Work>& work : step.work) world_.run_later(std::move(work));
+}
+
+void SimWorker::start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                           Duration timeout, Completion completion, FutureStateBase& state) {
+  if (!alive_) return;
+  if (!node_.has_room(to->id(), message->total_bytes())) {
+    completion(Failure{.code = Code::overloaded, .message = "no room on the link"});
+    return;
+  }
+  step([&](Step& step) {
+    const Time deadline = std::min(after(step.now, timeout), current_ambient().deadline);
+    const CallId call = node_.start_call(step, to, function, std::move(message), deadline, std::move(completion));
+    if (call.value == 0) return;
+    step.closures.emplace_back([this, call, state = StateRef<FutureStateBase>(&state)] {
+      state->on_cancel([this, call] { this->step([&](Step& step) { node_.calls().cancel(step, call); }); });
+    });
+  });
+}
+
+void SimWorker::shutdown(Duration timeout, Member::Done done) {
+  step([&](Step& step) { node_.shutdown(step, after(step.now, timeout), std::move(done)); });
+}
+
+bool SimWorker::begin(ServedCall& call) {
+  bool go = false;
+  step([&](Step& step) { go = node_.begin(step, call); });
+  return go;
+}
+
+void SimWorker::respond(ServedCall& call, MessagePtr reply) {
+  step([&](Step& step) { node_.respond(step, call, std::move(reply)); });
+}
+
+void SimWorker::on_accepted(ConnectionId connection) {
+  step([&](Step& step) { node_.on_accepted(step, connection); });
+}
+void SimWorker::on_connected(ConnectionId connection) {
+  step([&](Step& step) { node_.on_connected(step, connection); });
+}
+void SimWorker::on_frames(ConnectionId connection, std::vector<InFrame>& frames) {
+  step([&](Step& step) { node_.on_frames(step, connection, frames); });
+}
+void SimWorker::on_progress(ConnectionId connection) {
+  step([&](Step& step) { node_.on_progress(step, connection); });
+}
+void SimWorker::on_closed(ConnectionId connection, const Failure& why) {
+  step([&](Step& step) { node_.on_closed(step, connection, why); });
+}
+void SimWorker::collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) {
+  if (alive_) node_.collect(connection, bytes_max, out);
+}
+
+void SimWorker::die() {
+  alive_ = false;
+  world_.network().take_down(address_);
+}
+
+// ---- the world
+
+World::World(WorldOptions options)
+    : options_(std::move(options)), random_(options_.seed ^ 0x5eed), network_(network_options(options_)) {
+  coordinator_ = std::make_unique<SimCoordinator>(*this);
+  for (uint32_t rank = 0; rank < options_.workers; ++rank) {
+    workers_.emplace_back().push_back(std::make_unique<SimWorker>(*this, rank, 0));
+  }
+}
+
+World::~World() {
+  for (auto& lives : workers_) {
+    for (auto& worker : lives) worker->alive_ = false;
+  }
+  work_.clear();  // calls that never ran still say so to their workers, which no longer care
+}
+
+void World::run_later(std::shared_ptr<Work> work) {
+  const uint64_t id = ++last_work_;
+  work_[id] = std::move(work);
+  const Duration delay(random_.below(static_cast<uint64_t>(options_.handler_delay_max.count()) + 1));
+  network_.schedule(now() + delay, [this, id] {
+    auto node = work_.extract(id);
+    if (!node.empty()) node.mapped()->run();
+  });
+}
+
+bool World::run(const std::function<bool()>& done, Duration limit) {
+  const Time until = now() + limit;
+  while (!done()) {
+    if (network_.next_event_at() > until) return false;
+    network_.step();
+  }
+  return true;
+}
+
+bool World::join(Duration limit) {
+  return run(
+      [this] {
+        for (auto& lives : workers_) {
+          if (!lives.back()->joined()) return false;
+        }
+        return true;
+      },
+      limit);
+}
+
+void World::kill(uint32_t rank) { worker(rank).die(); }
+
+SimWorker& World::restart(uint32_t rank) {
+  auto& lives = workers_.at(rank);
+  lives.push_back(std::make_unique<SimWorker>(*this, rank, static_cast<uint32_t>(lives.size())));
+  return *lives.back();
+}
+
+void World::declare_lost(uint32_t rank, const std::string& reason) { coordinator_->declare_lost(Rank{rank}, reason); }
+
+void World::cut(uint32_t a, uint32_t b) { network_.cut(worker(a).address_, worker(b).address_); }
+
+void World::partition(uint32_t a, uint32_t b) { network_.partition(worker(a).address_, worker(b).address_); }
+
+}  // namespace holdfast::sim
