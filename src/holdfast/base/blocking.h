@@ -2,6 +2,8 @@
 // thread work meanwhile. Everything in the library that may block a thread opens a BlockingScope.
 #pragma once
 
+#include <cstdint>
+
 namespace holdfast {
 
 // Owned by whoever runs the thread (an Executor) and outlives it. Both calls come on the blocking thread,
@@ -17,6 +19,9 @@ class BlockingObserver {
 
 // The current thread's observer; nullptr on threads that nobody watches.
 BlockingObserver*& blocking_observer();
+
+// How often this thread has blocked so far: whether a piece of work blocked is seen by asking before and after.
+uint64_t blocking_count();
 
 // Scopes nest; only the outermost one tells the observer.
 class BlockingScope {

@@ -10,6 +10,10 @@ namespace {
 
 // At most this many names in a text: enough to act on, and bounded in a world of thousands.
 constexpr size_t kNamesMax = 12;
+// So that a text with names fits into the frame of a connection that is not trusted yet.
+constexpr size_t kNameBytesMax = 255;
+constexpr size_t kAddressBytesMax = 1024;
+constexpr size_t kReasonBytesMax = 4096;
 
 std::string join_names(const std::vector<std::string>& names) {
   std::string text;
@@ -30,8 +34,12 @@ void Coordinator::broadcast(Step& step, const MessagePtr& message) {
   }
 }
 
-void Coordinator::on_accepted(Step& step, ConnectionId connection) {
-  strangers_[connection] = after(step.now, options_.handshake_timeout);
+void Coordinator::on_accepted(Step& step, ConnectionId connection) { expect_end(step, connection); }
+
+void Coordinator::expect_end(Step& step, ConnectionId connection) {
+  const Time until = after(step.now, options_.handshake_timeout);
+  strangers_[connection] = until;
+  stranger_deadlines_.emplace_back(until, connection);
 }
 
 void Coordinator::on_closed(Step&, ConnectionId connection) {
@@ -100,7 +108,7 @@ void Coordinator::on_frame(Step& step, ConnectionId connection, InFrame& frame) 
 
 // ---- joining
 
-std::string Coordinator::why_not(const Join& join) const {
+std::string Coordinator::why_not(const Join& join, Rank rank, const std::string& name) const {
   if (join.job != options_.job) return "this coordinator serves another job";
   if (join.world_size != options_.world_size) {
     return fmt::format("it was started with world size {}, but this job's world size is {}", join.world_size,
@@ -116,13 +124,14 @@ std::string Coordinator::why_not(const Join& join) const {
   if (!join.rank && members_.size() >= options_.world_size) {
     return fmt::format("the world of {} is full: {}", options_.world_size, present_names());
   }
-  if (join.rank) {
-    if (auto holder = members_.find(Rank{*join.rank}); holder != members_.end()) {
-      return fmt::format("rank {} is taken by {} at {}", *join.rank, holder->second.info.name,
-                         holder->second.info.address);
-    }
+  if (name.size() > kNameBytesMax || join.address.size() > kAddressBytesMax) {
+    return fmt::format("its name takes {} bytes and its address {}, over the limits of {} and {}", name.size(),
+                       join.address.size(), kNameBytesMax, kAddressBytesMax);
   }
-  const std::string name = join.name.empty() && join.rank ? fmt::format("worker{}", *join.rank) : join.name;
+  if (auto holder = members_.find(rank); holder != members_.end()) {
+    return fmt::format("rank {} is taken by {} at {}", rank.value, holder->second.info.name,
+                       holder->second.info.address);
+  }
   if (auto holder = names_.find(name); holder != names_.end()) {
     return fmt::format("the name {} is taken by rank {} at {}", name, holder->second.value,
                        members_.at(holder->second).info.address);
@@ -131,7 +140,9 @@ std::string Coordinator::why_not(const Join& join) const {
 }
 
 void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join) {
-  strangers_.erase(connection);
+  if (auto before = joined_.find(connection); before != joined_.end() && before->second.instance != join.instance) {
+    return close(step, connection, {.code = Code::corrupt, .message = "one connection, two workers"});
+  }
   if (auto fenced = fenced_.find(join.instance); fenced != fenced_.end()) {
     outbox_.send(step, connection, cluster_message(kFenced, Text{fenced->second}));
     return;
@@ -139,25 +150,24 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
   if (auto known = instances_.find(join.instance); known != instances_.end()) {
     return accept(step, connection, members_.at(known->second), join.losses_seen);  // it was cut off and is back
   }
-  if (std::string reason = why_not(join); !reason.empty()) {
-    const std::string who = !join.name.empty() ? join.name
+  while (!join.rank && members_.contains(lowest_free_)) ++lowest_free_.value;
+  const Rank rank = join.rank ? Rank{*join.rank} : lowest_free_;
+  const std::string name = join.name.empty() ? fmt::format("worker{}", rank.value) : join.name;
+  if (std::string reason = why_not(join, rank, name); !reason.empty()) {
+    const std::string who = !join.name.empty() ? join.name.substr(0, kNameBytesMax)
                             : join.rank        ? fmt::format("rank {}", *join.rank)
                                                : "a worker";
     outbox_.send(step, connection, cluster_message(kJoinRefused, Text{fmt::format("{} cannot join: {}", who, reason)}));
     return;
   }
-  while (!join.rank && members_.contains(lowest_free_)) ++lowest_free_.value;
-  const Rank rank = join.rank ? Rank{*join.rank} : lowest_free_;
   Member& member = members_[rank];
-  member.info = {.name = join.name.empty() ? fmt::format("worker{}", rank.value) : join.name,
-                 .rank = rank,
-                 .incarnation = {++last_incarnation_},
-                 .address = join.address};
+  member.info = {.name = name, .rank = rank, .incarnation = {++last_incarnation_}, .address = join.address};
   member.instance = join.instance;
   frame_bytes_max_ = join.frame_bytes_max;
   names_[member.info.name] = rank;
   instances_[member.instance] = rank;
-  accept(step, connection, member, lost_.size());
+  // It hears of all who are gone: others may tell it about them.
+  accept(step, connection, member, 0);
 
   if (!ready_ && members_.size() == options_.world_size) {
     ready_ = true;
@@ -170,6 +180,7 @@ void Coordinator::accept(Step& step, ConnectionId connection, Member& member, ui
   if (member.connection.value != 0 && member.connection != connection) {
     close(step, member.connection, {.code = Code::unavailable, .message = "replaced by a newer connection"});
   }
+  strangers_.erase(connection);
   member.connection = connection;
   member.last_heard = step.now;
   lease_check_at_ = std::min(lease_check_at_, after(step.now, options_.lease));
@@ -225,9 +236,10 @@ void Coordinator::on_lookup(Step& step, ConnectionId connection, const Lookup& l
 
 // ---- leaving
 
-void Coordinator::remove(Step& step, Rank rank, const std::string& reason, Farewell farewell) {
+void Coordinator::remove(Step& step, Rank rank, const std::string& why, Farewell farewell) {
   auto place = members_.find(rank);
   if (place == members_.end()) return;
+  const std::string reason = why.substr(0, kReasonBytesMax);
   set_quiet(place->second, false);
   const Member gone = std::move(place->second);
   members_.erase(place);
@@ -237,7 +249,9 @@ void Coordinator::remove(Step& step, Rank rank, const std::string& reason, Farew
   fenced_.emplace(gone.instance, reason);
   if (farewell == Farewell::fence && gone.connection.value != 0) {
     outbox_.send(step, gone.connection, cluster_message(kFenced, Text{reason}));
+    expect_end(step, gone.connection);
   }
+  checking_ = false;  // what the others confirmed may have to do with the one who is gone: ask once more
   if (!released_) {
     lost_.push_back(cluster_message(kLost, Lost{.number = lost_.size() + 1, .worker = gone.info, .reason = reason}));
     broadcast(step, lost_.back());
@@ -252,7 +266,7 @@ void Coordinator::declare_lost(Step& step, Rank rank, const std::string& reason)
 void Coordinator::set_quiet(Member& member, bool quiet) {
   if (member.quiet != quiet) quiet_count_ += quiet ? 1 : -1;
   member.quiet = quiet;
-  if (!quiet && member.confirmed_round == round_) {
+  if (!quiet && round_ != 0 && member.confirmed_round == round_) {
     --confirmed_count_;
     member.confirmed_round = 0;
   }
@@ -298,12 +312,15 @@ void Coordinator::tell_progress(Step& step) {
   } else {
     std::vector<std::string> working;
     std::vector<std::string> busy;
+    std::vector<std::string> asked;
     for (const auto& [rank, member] : members_) {
       if (!member.leaving) working.push_back(member.info.name);
       if (member.leaving && !member.quiet) busy.push_back(member.info.name);
+      if (checking_ && member.confirmed_round != round_) asked.push_back(member.info.name);
     }
     if (!working.empty()) text = fmt::format("not yet in shutdown: {}", join_names(working));
     if (!busy.empty()) text += fmt::format("{}still busy with calls: {}", text.empty() ? "" : "; ", join_names(busy));
+    if (text.empty() && !asked.empty()) text = fmt::format("no answer yet from {}", join_names(asked));
   }
   const MessagePtr message = cluster_message(kWaiting, Text{text});
   for (auto& [rank, member] : members_) {
@@ -315,10 +332,13 @@ void Coordinator::tell_progress(Step& step) {
 
 void Coordinator::on_time(Step& step) {
   if (step.now >= lease_check_at_) check_leases(step);
-  for (auto& [connection, until] : strangers_) {
-    if (step.now < until) continue;
-    until = kNever;
-    close(step, connection, {.code = Code::timeout, .message = "a connection did not say JOIN in time"});
+  while (!stranger_deadlines_.empty() && stranger_deadlines_.front().first <= step.now) {
+    const ConnectionId connection = stranger_deadlines_.front().second;
+    stranger_deadlines_.pop_front();
+    if (auto found = strangers_.find(connection); found != strangers_.end() && found->second <= step.now) {
+      strangers_.erase(found);
+      close(step, connection, {.code = Code::timeout, .message = "a connection did not join in time"});
+    }
   }
   if (step.now >= progress_at_) {
     tell_progress(step);
@@ -346,9 +366,8 @@ void Coordinator::check_leases(Step& step) {
 }
 
 Time Coordinator::next_wakeup() const {
-  Time next = std::min(progress_at_, lease_check_at_);
-  for (const auto& [connection, until] : strangers_) next = std::min(next, until);
-  return next;
+  const Time strangers = stranger_deadlines_.empty() ? kNever : stranger_deadlines_.front().first;
+  return std::min({progress_at_, lease_check_at_, strangers});
 }
 
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 // carries out its Steps.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -56,14 +57,14 @@ class Coordinator {
 
   void on_frame(Step& step, ConnectionId connection, InFrame& frame);
   void on_join(Step& step, ConnectionId connection, const Join& join);
-  std::string why_not(const Join& join) const;
+  std::string why_not(const Join& join, Rank rank, const std::string& name) const;
   void accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen);
   void tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen);
   void on_heartbeat(Step& step, const Member& member, const Heartbeat& heartbeat);
   void on_lookup(Step& step, ConnectionId connection, const Lookup& lookup);
   void on_quiet(Step& step, Member& member, const Quiet& quiet);
   enum class Farewell { none, fence };
-  void remove(Step& step, Rank rank, const std::string& reason, Farewell farewell);
+  void remove(Step& step, Rank rank, const std::string& why, Farewell farewell);
   void set_quiet(Member& member, bool quiet);
   void check_leases(Step& step);
   void try_release(Step& step);
@@ -88,8 +89,10 @@ class Coordinator {
     uint64_t instance = 0;
   };
   std::unordered_map<ConnectionId, Joined> joined_;
-  // Connections that have not said JOIN yet: closed at that time.
+  // Connections that are closed at their deadline: those that have not joined, and those of the fenced.
+  void expect_end(Step& step, ConnectionId connection);
   std::unordered_map<ConnectionId, Time> strangers_;
+  std::deque<std::pair<Time, ConnectionId>> stranger_deadlines_;
   // Instances that were declared lost, with the reason: they are told FENCED if they come back.
   std::unordered_map<uint64_t, std::string> fenced_;
   // Every LOST so far, for members that were cut off when it was said. lost_[i] has number i + 1.

@@ -35,6 +35,11 @@ bool CoordinatorServer::wait_until_empty(Duration timeout) {
   return changed_.wait_for(lock, timeout, [this] { return coordinator_.member_count() == 0; });
 }
 
+size_t CoordinatorServer::member_count() {
+  std::lock_guard lock(mutex_);
+  return coordinator_.member_count();
+}
+
 void CoordinatorServer::serve() {
   for (;;) {
     Time until;

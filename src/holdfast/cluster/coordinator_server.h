@@ -26,6 +26,8 @@ class CoordinatorServer final : private TransportEvents {
   void declare_lost(Rank rank, const std::string& reason);
   // Waits until nobody is in the job any more (all have left or are lost), for as long as `timeout`.
   bool wait_until_empty(Duration timeout);
+  // Workers that are in the job now.
+  size_t member_count();
 
  private:
   void on_accepted(ConnectionId connection) override;

@@ -10,6 +10,9 @@ namespace holdfast {
 
 namespace {
 
+// A lease from the wire: long enough for arithmetic to be safe, and never zero.
+constexpr uint64_t kLeaseMsMax = uint64_t{1000} * 3600 * 24 * 365;
+
 // Completions run outside the lock.
 template <class Callback, class Value>
 void later(Step& step, Callback callback, Value value) {
@@ -26,7 +29,7 @@ Member::Member(MemberOptions options, MemberEvents& events, ConnectionIds& ids, 
 
 void Member::dial(Step& step) {
   connection_ = ids_.next();
-  connected_ = false;
+  connected_ = greeted_ = false;
   dial_at_ = kNever;
   attempt_until_ = after(step.now, options_.dial_timeout);
   step.dials.push_back({connection_, options_.coordinator});
@@ -38,7 +41,7 @@ void Member::send(Step& step, MessagePtr message) {
 
 void Member::on_connected(Step& step) {
   connected_ = true;
-  attempt_until_ = kNever;
+  join_sent_ = step.now;
   say_join(step);
 }
 
@@ -57,8 +60,9 @@ void Member::say_join(Step& step) {
 void Member::on_closed(Step& step, const Failure& why) {
   outbox_.forget(connection_);
   connection_ = {};
-  connected_ = false;
-  attempt_until_ = kNever;
+  connected_ = greeted_ = false;
+  attempt_until_ = heartbeat_at_ = kNever;
+  heartbeats_.clear();  // their answers were lost with the connection
   last_problem_ = why.message;
   if (state_ == State::fenced || state_ == State::left) return;
   const uint32_t doublings = std::min(failed_attempts_++, 10u);
@@ -86,11 +90,7 @@ Status Member::on_frame(Step& step, InFrame& frame) {
   const Kind kind = frame.message.kind;
   if (kind == kAccepted) return with(Accepted(), [&](Accepted accepted) { on_accepted(step, accepted); });
   if (kind == kJoinRefused) {
-    return with(Text(), [&](Text refused) {
-      state_ = State::left;
-      finish_join(step, Failure{.code = Code::invalid_argument,
-                                .message = fmt::format("{} (coordinator at {})", refused.text, options_.coordinator)});
-    });
+    return with(Text(), [&](Text refused) { on_join_refused(step, refused.text); });
   }
   if (kind == kWaiting) return with(Text(), [&](Text text) { waiting_ = std::move(text.text); });
   if (kind == kReady) {
@@ -112,8 +112,9 @@ Status Member::on_frame(Step& step, InFrame& frame) {
   if (kind == kFenced) return with(Text(), [&](Text text) { become_fenced(step, text.text); });
   if (kind == kCheck) return with(Counter64(), [&](Counter64 round) { events_.on_check(step, round.value); });
   if (kind == kReleased) {
-    if (left_) leave(step, "shut down together with all others");
+    if (!left_) return {};
     finish_leave(step, {});
+    leave(step, "shut down together with all others");
     return {};
   }
   return Failure{.code = Code::corrupt, .message = fmt::format("the coordinator sent kind {}", kind.value)};
@@ -136,11 +137,24 @@ void Member::finish_join(Step& step, Status status) {
 }
 
 void Member::on_accepted(Step& step, const Accepted& accepted) {
+  if (state_ == State::fenced || state_ == State::left) return;
+  if (state_ != State::joining && accepted.self.id() != self_.id()) {
+    return become_fenced(step, "the coordinator does not remember this worker; was it started anew?");
+  }
   failed_attempts_ = 0;
   step.trusts.push_back(connection_);
-  lease_ = std::chrono::milliseconds(accepted.lease_ms);
-  if (state_ == State::joining) lease_until_ = after(step.now, lease_);
-  heartbeat_at_ = after(step.now, lease_ / 4);
+  lease_ = std::chrono::milliseconds(std::clamp<uint64_t>(accepted.lease_ms, 1, kLeaseMsMax));
+  if (state_ == State::joining) {
+    // From when JOIN was sent, so that it ends here before it ends there. An answer that took too long: ask again.
+    const Time lease_until = after(join_sent_, lease_);
+    if (step.now >= lease_until) {
+      join_sent_ = step.now;
+      return say_join(step);
+    }
+    lease_until_ = lease_until;
+  }
+  attempt_until_ = kNever;
+  if (!std::exchange(greeted_, true)) heartbeat_at_ = step.now;  // at once: little of the lease may be left
   if (state_ == State::joining) {
     state_ = State::accepted;
     self_ = accepted.self;
@@ -153,14 +167,26 @@ void Member::on_accepted(Step& step, const Accepted& accepted) {
   if (last_quiet_) send(step, cluster_message(kQuiet, *last_quiet_));
 }
 
+void Member::on_join_refused(Step& step, const std::string& text) {
+  if (state_ == State::accepted || state_ == State::ready) return become_fenced(step, text);
+  if (state_ != State::joining) return;
+  state_ = State::left;
+  stop_timers();
+  const Failure failure{.code = Code::invalid_argument,
+                        .message = fmt::format("{} (coordinator at {})", text, options_.coordinator)};
+  step.closes.push_back({connection_, failure});
+  finish_join(step, failure);
+}
+
 bool Member::awaits_answer() const {
-  return state_ == State::joining || state_ == State::accepted || !lookups_.empty() || left_;
+  return state_ == State::joining || state_ == State::accepted || !greeted_ || !lookups_.empty() || left_;
 }
 
 // Messages are not numbered, and a connection may break: what was not answered is said again.
 void Member::repeat(Step& step) {
   repeat_at_ = after(step.now, options_.repeat_every);
-  if (state_ == State::joining || state_ == State::accepted) return say_join(step);
+  if (state_ == State::fenced || state_ == State::left) return;
+  if (state_ == State::joining || state_ == State::accepted || !greeted_) return say_join(step);
   for (auto& [request, pending] : lookups_) send(step, cluster_message(kLookup, pending.lookup));
   if (left_ && last_quiet_) send(step, cluster_message(kQuiet, *last_quiet_));
 }
@@ -169,14 +195,11 @@ void Member::become_fenced(Step& step, const std::string& reason) {
   if (state_ == State::fenced || state_ == State::left) return;
   state_ = State::fenced;
   fenced_reason_ = reason;
-  heartbeat_at_ = lease_until_ = dial_at_ = kNever;
-  const Failure failure{.code = Code::worker_lost,
-                        .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, reason),
-                        .worker = self_.name};
+  stop_timers();
+  const Failure failure = over();
   finish_join(step, failure);
   finish_leave(step, failure);
-  for (auto& [request, pending] : lookups_) later(step, std::move(pending.found), Result<WorkerInfo>(failure));
-  lookups_.clear();
+  fail_lookups(step, failure);
   if (connection_.value != 0) step.closes.push_back({connection_, failure});
   events_.on_fenced(step, reason);
 }
@@ -189,17 +212,16 @@ const WorkerInfo* Member::known(Rank rank) const {
 }
 
 void Member::lookup(Step& step, const std::string& name, Rank rank, Time deadline, FoundWorker found) {
-  if (fenced()) {
-    return later(step, std::move(found),
-                 Result<WorkerInfo>(Failure{
-                     .code = Code::worker_lost,
-                     .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, fenced_reason_),
-                     .worker = self_.name}));
+  if (state_ == State::fenced || state_ == State::left) {
+    return later(step, std::move(found), Result<WorkerInfo>(over()));
   }
-  for (const auto& [known_rank, info] : known_) {
-    if (name.empty() ? known_rank == rank : info.name == name)
-      return later(step, std::move(found), Result<WorkerInfo>(info));
+  const WorkerInfo* info = name.empty() ? known(rank) : nullptr;
+  if (!name.empty()) {
+    const auto named =
+        std::find_if(known_.begin(), known_.end(), [&](const auto& entry) { return entry.second.name == name; });
+    if (named != known_.end()) info = &named->second;
   }
+  if (info != nullptr) return later(step, std::move(found), Result<WorkerInfo>(*info));
   const uint64_t request = ++last_lookup_;
   PendingLookup& pending = lookups_[request];
   pending.lookup = {.request = request, .name = name, .rank = rank.value};
@@ -212,6 +234,11 @@ void Member::lookup(Step& step, const std::string& name, Rank rank, Time deadlin
 void Member::on_found(Step& step, Found found) {
   auto pending = lookups_.find(found.request);
   if (pending == lookups_.end()) return;  // answered already, or too late
+  if (found.worker) {
+    auto lost = lost_.find(found.worker->rank);
+    // It died while the answer was on its way, and we have heard that first: the repeated question is answered anew.
+    if (lost != lost_.end() && found.worker->incarnation <= lost->second) return;
+  }
   FoundWorker callback = std::move(pending->second.found);
   lookups_.erase(pending);
   if (found.worker) {
@@ -226,6 +253,8 @@ void Member::on_found(Step& step, Found found) {
 void Member::on_lost(Step& step, const Lost& lost) {
   if (lost.number != losses_seen_ + 1) return;  // heard before; or one in between was missed: all are said again
   losses_seen_ = lost.number;
+  Incarnation& newest = lost_[lost.worker.rank];
+  newest = std::max(newest, lost.worker.incarnation);
   auto known = known_.find(lost.worker.rank);
   if (known != known_.end() && known->second.incarnation <= lost.worker.incarnation) known_.erase(known);
   events_.on_worker_lost(step, lost.worker, lost.reason);
@@ -235,11 +264,7 @@ void Member::on_lost(Step& step, const Lost& lost) {
 
 void Member::leave_together(Step& step, Time deadline, Done done) {
   if (state_ == State::fenced || state_ == State::left) {
-    return later(
-        step, std::move(done),
-        Status(Failure{.code = Code::worker_lost,
-                       .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, fenced_reason_),
-                       .worker = self_.name}));
+    return later(step, std::move(done), Status(over()));
   }
   left_ = std::move(done);
   leave_deadline_ = deadline;
@@ -254,8 +279,33 @@ void Member::report_quiet(Step& step, uint64_t round, bool quiet, uint64_t activ
 void Member::leave(Step& step, const std::string& text) {
   if (state_ == State::fenced || state_ == State::left) return;
   state_ = State::left;
-  heartbeat_at_ = lease_until_ = dial_at_ = kNever;
+  stop_timers();
   send(step, cluster_message(kLeave, Text{text}));
+  const Failure failure = over();
+  finish_join(step, failure);
+  finish_leave(step, failure);
+  fail_lookups(step, failure);
+}
+
+void Member::stop_timers() {
+  heartbeat_at_ = lease_until_ = dial_at_ = attempt_until_ = kNever;
+  heartbeats_.clear();
+}
+
+Time Member::silent_at() const { return heartbeats_.empty() ? kNever : after(heartbeats_.begin()->second, lease_ / 2); }
+
+Failure Member::over() const {
+  if (state_ == State::left) {
+    return {.code = Code::shutdown, .message = fmt::format("this worker ({}) has left the job", self_.name)};
+  }
+  return {.code = Code::worker_lost,
+          .message = fmt::format("this worker ({}) was declared lost: {}", self_.name, fenced_reason_),
+          .worker = self_.name};
+}
+
+void Member::fail_lookups(Step& step, const Failure& failure) {
+  for (auto& [request, pending] : lookups_) later(step, std::move(pending.found), Result<WorkerInfo>(failure));
+  lookups_.clear();
 }
 
 void Member::finish_leave(Step& step, Status status) {
@@ -272,6 +322,11 @@ void Member::on_time(Step& step) {
     step.closes.push_back({connection_, {.code = Code::timeout, .message = "it did not answer"}});
   }
   if (awaits_answer() && connected_ && step.now >= repeat_at_) repeat(step);
+  if (step.now >= silent_at()) {
+    heartbeats_.clear();
+    heartbeat_at_ = kNever;
+    step.closes.push_back({connection_, {.code = Code::timeout, .message = "it does not answer heartbeats"}});
+  }
   if (step.now >= heartbeat_at_) {
     heartbeat_at_ = after(step.now, lease_ / 4);
     heartbeats_[++heartbeat_] = step.now;
@@ -309,8 +364,8 @@ void Member::on_time(Step& step) {
 
 Time Member::next_wakeup() const {
   const Time repeat_at = awaits_answer() && connected_ ? repeat_at_ : kNever;
-  Time next =
-      std::min({repeat_at, dial_at_, attempt_until_, heartbeat_at_, join_deadline_, leave_deadline_, lease_until_});
+  Time next = std::min(
+      {repeat_at, dial_at_, attempt_until_, heartbeat_at_, silent_at(), join_deadline_, leave_deadline_, lease_until_});
   for (const auto& [request, pending] : lookups_) next = std::min(next, pending.deadline);
   return next;
 }

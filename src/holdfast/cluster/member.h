@@ -93,6 +93,7 @@ class Member {
   void send(Step& step, MessagePtr message);
   Status on_frame(Step& step, InFrame& frame);
   void on_accepted(Step& step, const Accepted& accepted);
+  void on_join_refused(Step& step, const std::string& text);
   void on_found(Step& step, Found found);
   void on_lost(Step& step, const Lost& lost);
   void become_fenced(Step& step, const std::string& reason);
@@ -101,6 +102,13 @@ class Member {
   bool awaits_answer() const;
   void finish_join(Step& step, Status status);
   void finish_leave(Step& step, Status status);
+  void fail_lookups(Step& step, const Failure& failure);
+  // The state ends here, one way or another: no more dialling, heartbeats or waiting.
+  void stop_timers();
+  // When the oldest unanswered heartbeat has waited so long that the connection must be dead: half a lease, which
+  // leaves time for another connection.
+  Time silent_at() const;
+  Failure over() const;
 
   MemberOptions options_;
   MemberEvents& events_;
@@ -118,17 +126,19 @@ class Member {
 
   ConnectionId connection_;
   bool connected_ = false;
+  bool greeted_ = false;  // ACCEPTED came over this connection
   uint32_t failed_attempts_ = 0;
   Time dial_at_ = kNever;
-  Time attempt_until_ = kNever;
+  Time attempt_until_ = kNever;  // from dialling until ACCEPTED
+  Time join_sent_{};             // the first JOIN on this connection
 
   Time repeat_at_ = kNever;
   uint64_t losses_seen_ = 0;
   Duration lease_{};
   Time lease_until_ = kNever;
-  Time heartbeat_at_ = kNever;
+  Time heartbeat_at_ = kNever;  // never while there is no connection that was greeted
   uint64_t heartbeat_ = 0;
-  // When each heartbeat that is not answered yet was sent.
+  // When each heartbeat on this connection that is not answered yet was sent.
   std::map<uint64_t, Time> heartbeats_;
 
   Time join_deadline_ = kNever;
@@ -139,6 +149,8 @@ class Member {
 
   // Peers heard of, by rank; an entry goes when its life is over.
   std::unordered_map<Rank, WorkerInfo> known_;
+  // The newest life of each rank that is over.
+  std::unordered_map<Rank, Incarnation> lost_;
   // From lookup() until FOUND or the deadline.
   std::map<uint64_t, PendingLookup> lookups_;
   uint64_t last_lookup_ = 0;

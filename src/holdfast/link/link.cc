@@ -153,23 +153,27 @@ void Link::become_up(Step& step, const FrameHeader& header) {
 
 void Link::on_closed(Step& step, const Failure&) {
   attempt_failed(step);
-  if (unacked_.empty()) dial_at_ = step.now;
+  if (!waits()) dial_at_ = step.now;
 }
 
 void Link::drop(Step& step, const Failure& why) {
   if (state_ != State::idle) step.closes.push_back({connection_, why});
+  forget_messages(step);
+  state_ = State::idle;
+}
+
+void Link::forget_messages(Step& step) {
   for (MessagePtr& message : unacked_) step.garbage.push_back(std::move(message));
   unacked_.clear();
-  state_ = State::idle;
 }
 
 // ---- frames
 
 Status Link::on_header(Step& step, const FrameHeader& header) {
-  if (header.acknowledged >= first_unacked_ + unacked_.size()) {
+  if (header.acknowledged >= never_sent_from_) {
     return Failure{.code = Code::corrupt,
                    .message = fmt::format("{} acknowledged message {}, but only {} were sent", peer_->name,
-                                          header.acknowledged, first_unacked_ + unacked_.size() - 1)};
+                                          header.acknowledged, never_sent_from_ - 1)};
   }
   if (header.credit_bytes > windowed_bytes_) {
     return Failure{.code = Code::corrupt,
@@ -183,7 +187,6 @@ Status Link::on_header(Step& step, const FrameHeader& header) {
       ++first_unacked_;
     }
     next_to_send_ = std::max(next_to_send_, first_unacked_);
-    never_sent_from_ = std::max(never_sent_from_, first_unacked_);
     start_waiting(step.now);
     failed_attempts_ = 0;
   }
@@ -260,7 +263,7 @@ void Link::start_waiting(Time now) {
 void Link::on_time(Step& step) {
   switch (state_) {
     case State::idle:
-      if (!unacked_.empty() && step.now >= dial_at_) dial(step);
+      if (waits() && step.now >= dial_at_) dial(step);
       return;
     case State::dialling:
     case State::greeting:
@@ -275,8 +278,8 @@ void Link::on_time(Step& step) {
     ack_due_ = after(step.now, options_.ack_delay);  // if the socket is full now, look again later
     step.flush(connection_);
   }
-  if (unacked_.empty()) return;
-  if (!options_.reliable && step.now >= resend_at_) {
+  if (!waits()) return;
+  if (!options_.reliable && !unacked_.empty() && step.now >= resend_at_) {
     resend_wait_ = std::min(resend_wait_ * 2, options_.resend_max);
     resend_at_ = after(step.now, resend_wait_);
     on_resend(step);
@@ -295,14 +298,14 @@ void Link::on_time(Step& step) {
 
 Time Link::next_deadline() const {
   switch (state_) {
-    case State::idle: return unacked_.empty() ? kNever : dial_at_;
+    case State::idle: return waits() ? dial_at_ : kNever;
     case State::dialling:
     case State::greeting: return attempt_until_;
     case State::up: break;
   }
   Time next = ack_owed_ ? ack_due_ : kNever;
-  if (!unacked_.empty()) {
-    if (!options_.reliable) next = std::min(next, resend_at_);
+  if (waits()) {
+    if (!options_.reliable && !unacked_.empty()) next = std::min(next, resend_at_);
     next = std::min(next, std::max({last_heard_, waiting_since_, pinged_}) + options_.heartbeat);
   }
   return next;

@@ -43,6 +43,8 @@ class Link {
   ConnectionId connection() const { return connection_; }
   bool up() const { return state_ == State::up; }
   bool has_unacked() const { return !unacked_.empty(); }
+  // The peer owes an acknowledgement, or credit for calls: while this is so the link wants a connection.
+  bool waits() const { return !unacked_.empty() || windowed_bytes_ != credit_received_bytes_; }
   size_t unacked_count() const { return unacked_.size(); }
   uint64_t reconnects() const { return reconnects_; }
 
@@ -79,6 +81,8 @@ class Link {
   Time next_deadline() const;
   // Closes the connection, if any, because the link ends.
   void drop(Step& step, const Failure& why);
+  // What was not acknowledged goes where it is freed outside the lock.
+  void forget_messages(Step& step);
 
   // The time for which Links has set this link's timer; kept here so that it is at hand.
   struct Timer {
@@ -126,7 +130,7 @@ class Link {
 
   // Receiving.
   uint64_t received_ = 0;
-  uint64_t asked_resend_for_ = 0;  // RESEND was sent for the gap after this number
+  uint64_t asked_resend_for_ = 0;  // RESEND was sent because this number was skipped
   uint64_t credit_given_bytes_ = 0;
   uint64_t credit_reported_bytes_ = 0;
   bool ack_owed_ = false;

@@ -33,7 +33,7 @@ void Links::settle(Link& link, ConnectionId before) {
 }
 
 uint64_t Links::send(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) {
-  if (is_lost(to->id())) return 0;
+  if (closed_ || is_lost(to->id())) return 0;
   Link& link = link_to(to);
   const ConnectionId before = link.connection();
   const uint64_t sequence = link.send(step, std::move(message), windowed);
@@ -93,9 +93,14 @@ bool Links::settled() const {
 // ---- transport events
 
 void Links::on_accepted(Step& step, ConnectionId connection) {
+  if (closed_) {
+    step.closes.push_back({connection, {.code = Code::shutdown, .message = "this worker has ended"}});
+    return;
+  }
   if (strangers_.size() >= options_.strangers_max) {
     step.closes.push_back(
         {connection, {.code = Code::overloaded, .message = "too many connections that did not say who they are"}});
+    return;
   }
   const Time until = after(step.now, options_.dial_timeout);
   strangers_[connection] = {.until = until, .answer = nullptr};
@@ -185,7 +190,7 @@ Status Links::on_link_frame(Step& step, Link& link, InFrame& frame) {
   if (frame.header.sequence == 0) {
     if (frame.message.kind == kPing) {
       link.on_ping(step);
-    } else if (frame.message.kind == kResend) {
+    } else if (frame.message.kind == kResend && !options_.reliable) {
       link.on_resend(step);
     } else if (frame.message.kind != kAck) {
       return Failure{
@@ -235,6 +240,12 @@ void Links::on_stranger_frame(Step& step, ConnectionId connection, InFrame& fram
                                        self_.rank.value, self_.incarnation.value, hello.to_rank.value,
                                        hello.to_incarnation.value)});
   }
+  if (hello.from.rank == self_.rank) {
+    // Messages from oneself are trusted, so nobody else may pass for us.
+    return refuse(
+        step, connection,
+        {.reason = RefusedReason::stranger, .text = fmt::format("rank {} is {} itself", self_.rank.value, self_.name)});
+  }
   if (is_lost(hello.from.id())) {
     return refuse(step, connection,
                   {.reason = RefusedReason::fenced,
@@ -276,8 +287,20 @@ Time Links::next_wakeup() const {
 }
 
 void Links::close_all(Step& step, const Failure& why) {
-  for (auto& [connection, link] : connections_) step.closes.push_back({connection, why});
-  for (auto& [connection, stranger] : strangers_) step.closes.push_back({connection, why});
+  closed_ = true;
+  std::vector<ConnectionId> open;
+  for (auto& [connection, link] : connections_) open.push_back(connection);
+  for (auto& [connection, stranger] : strangers_) open.push_back(connection);
+  std::sort(open.begin(), open.end());  // the same order in every run
+  for (ConnectionId connection : open) step.closes.push_back({connection, why});
+  for (auto& [id, link] : links_) {
+    if (link->timer.at != kNever) timers_.remove(link->timer.handle);
+    link->forget_messages(step);
+  }
+  connections_.clear();
+  strangers_.clear();
+  stranger_deadlines_.clear();
+  links_.clear();
 }
 
 }  // namespace holdfast

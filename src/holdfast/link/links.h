@@ -56,6 +56,7 @@ class Links {
 
   void on_time(Step& step);
   Time next_wakeup() const;
+  // This worker's life is over: every link goes, and nothing is sent or accepted any more.
   void close_all(Step& step, const Failure& why);
 
   // Nothing waits for an acknowledgement.
@@ -97,6 +98,7 @@ class Links {
   // The newest life of each rank that is known to be over.
   std::unordered_map<Rank, Incarnation> lost_;
   TimerQueue<Link*> timers_;
+  bool closed_ = false;  // after close_all
 };
 
 }  // namespace holdfast

@@ -124,10 +124,14 @@ Failure Calls::translate(const Made& made, Failure failure) const {
 Status Calls::on_reply(Step& step, const WorkerInfo& from, Message message) {
   wire::Reader reader(message);
   ReplyHeader header = read_reply_header(reader);
-  if (!reader.ok())
-    return Failure{.code = Code::corrupt, .message = fmt::format("a reply from {}: {}", from.name, reader.error())};
   Made* made = find(header.call);
-  if (made == nullptr || made->to->id() != from.id()) return {};  // timed out or cancelled meanwhile
+  if (made != nullptr && made->to->id() != from.id()) made = nullptr;
+  if (!reader.ok()) {
+    Failure failure{.code = Code::corrupt, .message = fmt::format("a reply from {}: {}", from.name, reader.error())};
+    if (made != nullptr) fail(step, header.call, failure);  // there will be no other reply
+    return failure;
+  }
+  if (made == nullptr) return {};  // timed out or cancelled meanwhile
   if (header.failure) {
     fail(step, header.call, translate(*made, std::move(*header.failure)));
   } else {
@@ -181,13 +185,22 @@ Status Calls::on_call(Step& step, const WorkerPtr& from, Message message) {
   const Time deadline = header.timeout_us == 0 || header.timeout_us > INT64_MAX / 1000
                             ? kNever
                             : after(step.now, std::chrono::microseconds(header.timeout_us));
-  auto call = std::make_shared<ServedCall>(host_, *found.function, from, header.call, deadline, std::move(message));
-  served_[{from->id(), header.call}] = call.get();
+  const auto [place, fresh] = served_.try_emplace({from->id(), header.call}, nullptr);
+  if (!fresh) return Failure{.code = Code::corrupt, .message = fmt::format("{} made the same call twice", from->name)};
+  const size_t arguments_at = message.body.size() - reader.remaining();
+  auto call = std::make_shared<ServedCall>(host_, *found.function, from, header.call, deadline, std::move(message),
+                                           arguments_at);
+  place->second = call.get();
+  if (call->quick() && host_.runs_quick_work_now()) {
+    // It starts at once. Now and not with the reply: it may block after all, and wait for another call.
+    call->credited = true;
+    post_.grant_credit(step, from->id(), call->message.total_bytes());
+  }
   step.work.push_back(std::move(call));
   return {};
 }
 
-Status Calls::on_cancel(Step&, const WorkerInfo& from, const Message& message) {
+Status Calls::on_cancel(Step& step, const WorkerInfo& from, const Message& message) {
   wire::Reader reader(message);
   const CallId id{reader.unsigned_integer()};
   if (!reader.ok())
@@ -195,7 +208,7 @@ Status Calls::on_cancel(Step&, const WorkerInfo& from, const Message& message) {
                    .message = fmt::format("a cancellation from {}: {}", from.name, reader.error())};
   auto found = served_.find({from.id(), id});
   if (found == served_.end()) return {};  // it was answered already
-  found->second->cancelled = true;
+  found->second->cancel(step);
   return {};
 }
 
@@ -227,11 +240,19 @@ void Calls::on_worker_lost(Step& step, const WorkerInfo& worker, const std::stri
     if (!made.active || made.to->id() != worker.id()) continue;
     fail(step, {(uint64_t{made.generation} << 32) | slot}, lost_failure(made, reason));
   }
-  std::erase_if(served_, [&](auto& entry) {
-    if (entry.first.caller != worker.id()) return false;
-    entry.second->cancelled = true;
-    return true;
-  });
+  cancel_served(step, worker.id());
+}
+
+void Calls::cancel_served(Step& step, const std::optional<WorkerId>& caller) {
+  std::vector<ServedKey> keys;
+  for (const auto& [key, served] : served_) {
+    if (!caller || key.caller == *caller) keys.push_back(key);
+  }
+  std::sort(keys.begin(), keys.end());  // cancelling may send: the same order in every run
+  for (const ServedKey& key : keys) {
+    served_.at(key)->cancel(step);
+    served_.erase(key);
+  }
 }
 
 void Calls::fail_all(Step& step, const Failure& why) {
@@ -244,10 +265,7 @@ void Calls::fail_all(Step& step, const Failure& why) {
     }
     fail(step, {(uint64_t{made.generation} << 32) | slot}, std::move(failure));
   }
-  for (auto& [key, served] : served_) {
-    served->cancelled = true;
-  }
-  served_.clear();
+  cancel_served(step, std::nullopt);
 }
 
 std::string Calls::describe_made() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -78,7 +79,7 @@ class Calls {
   struct ServedKey {
     WorkerId caller;
     CallId call;
-    bool operator==(const ServedKey&) const = default;
+    auto operator<=>(const ServedKey&) const = default;
   };
   struct ServedKeyHash {
     size_t operator()(const ServedKey& key) const {
@@ -93,6 +94,8 @@ class Calls {
   Failure lost_failure(const Made& made, const std::string& reason) const;
   Failure translate(const Made& made, Failure failure) const;
   void answer(Step& step, const WorkerPtr& to, CallId call, Failure failure);
+  // Cancels and forgets the calls of that caller; of everybody if none is given.
+  void cancel_served(Step& step, const std::optional<WorkerId>& caller);
 
   Post& post_;
   CallHost& host_;

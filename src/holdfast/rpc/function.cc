@@ -98,11 +98,13 @@ FunctionLookup find_function(uint64_t id, uint64_t signature_id) {
   auto found = functions.by_id.find(id);
   if (found == functions.by_id.end()) return result;
   for (const Function* function : found->second) {
+    if (function->invoke == nullptr || function->signature_id != signature_id) continue;
+    result.ambiguous = result.function != nullptr;
+    result.function = function;
+  }
+  if (result.function != nullptr && !result.ambiguous) return result;
+  for (const Function* function : found->second) {
     if (function->invoke == nullptr) continue;
-    if (function->signature_id == signature_id) {
-      result.ambiguous = result.function != nullptr;
-      result.function = function;
-    }
     result.known_as += (result.known_as.empty() ? "" : " and ") + function->text();
   }
   return result;

@@ -66,7 +66,7 @@ const Function& name_function(const std::string& name, const std::string& signat
 
 struct FunctionLookup {
   const Function* function = nullptr;  // the one to run
-  std::string known_as;                // else: text of what there is under this name; empty: nothing
+  std::string known_as;                // if there is none to run, or more than one: what there is under this name
   bool ambiguous = false;
 };
 FunctionLookup find_function(uint64_t id, uint64_t signature_id);

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <system_error>
 
 #include <holdfast/base/check.h>
 
@@ -71,19 +72,32 @@ void IoThreads::run(uint32_t index) {
   }
 }
 
-void IoThreads::take_role_from(uint32_t index) {
+void IoThreads::end_inline(uint64_t serial) {
+  if (serial_.compare_exchange_strong(serial, serial + 1)) return;
+  // The role was taken from this thread meanwhile. Wait until that is complete, so that has_role() tells.
   std::lock_guard lock(mutex_);
+}
+
+void IoThreads::take_role_from(uint32_t index) {
   if (holder_ != index) return;
   holder_ = 0;
-  if (waiting_ == 0) {
-    add_thread();
-  } else {
+  if (waiting_ > 0) {
     role_free_.notify_one();
+    return;
+  }
+  try {
+    add_thread();
+  } catch (const std::system_error&) {
+    holder_ = index;  // no thread to be had: this one goes on when it can
   }
 }
 
 void IoThreads::on_block() {
-  if (has_role()) take_role_from(this_index);
+  if (!has_role()) return;
+  std::lock_guard lock(mutex_);
+  if (holder_ != this_index) return;           // the watchdog was faster
+  if (serial_ % 2 == 1) serial_.fetch_add(1);  // the handler that blocks
+  take_role_from(this_index);
 }
 
 void IoThreads::wake_watchdog() {
@@ -102,14 +116,15 @@ void IoThreads::wake_watchdog() {
 void IoThreads::watch() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    const uint64_t before = serial_;
+    uint64_t before = serial_;
     const uint32_t holder = holder_;
     watchdog_wake_.wait_for(lock, kPatience, [this] { return stopping_.load(); });
     if (serial_ != before) continue;
     if (before % 2 == 1) {
-      lock.unlock();
+      if (!serial_.compare_exchange_strong(before, before + 1)) continue;
+      // It is still in the same handler, and cannot begin another before the lock is free.
       take_role_from(holder);
-      lock.lock();
+      ++before;
     }
     watchdog_asleep_ = true;
     if (serial_ != before) {

@@ -35,28 +35,31 @@ class IoThreads final : private BlockingObserver {
   // Around each handler that the thread with the role runs itself.
   class Inline {
    public:
-    explicit Inline(IoThreads& threads) : threads_(threads) { threads_.begin_inline(); }
-    ~Inline() { threads_.serial_.fetch_add(1); }
+    explicit Inline(IoThreads& threads) : threads_(threads), serial_(threads_.begin_inline()) {}
+    ~Inline() { threads_.end_inline(serial_); }
     Inline(const Inline&) = delete;
     Inline& operator=(const Inline&) = delete;
 
    private:
     IoThreads& threads_;
+    const uint64_t serial_;
   };
 
  private:
   void on_block() override;
   void on_unblock() override {}
 
-  void begin_inline() {
-    serial_.fetch_add(1);
+  uint64_t begin_inline() {
+    const uint64_t serial = serial_.fetch_add(1) + 1;
     if (watchdog_asleep_.load()) wake_watchdog();
+    return serial;
   }
+  void end_inline(uint64_t serial);
   void wake_watchdog();
   void run(uint32_t index);
   void watch();
-  void add_thread();  // mutex_ held
-  void take_role_from(uint32_t index);
+  void add_thread();                    // mutex_ held
+  void take_role_from(uint32_t index);  // mutex_ held
 
   const std::function<void()> turn_;
   const std::string name_;
@@ -69,7 +72,9 @@ class IoThreads final : private BlockingObserver {
   std::atomic<uint32_t> holder_{0};  // index of the thread with the role, from 1; 0: nobody
   std::atomic<bool> stopping_{false};
 
-  std::atomic<uint64_t> serial_{0};  // odd while a handler runs inline; changes with each
+  // Odd while the thread with the role runs a handler inline; changes with each. A thread that loses the role inside
+  // a handler no longer counts: the number is about the one that has the role now.
+  std::atomic<uint64_t> serial_{0};
   std::atomic<bool> watchdog_asleep_{true};
   std::thread watchdog_;
 };

@@ -25,6 +25,7 @@ void Node::add_protocol(Kind first, Kind last, Protocol& protocol) { protocols_.
 // ---- sending
 
 uint64_t Node::send(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) {
+  if (message->kind > kCancel) ++protocol_messages_;
   if (!is_self(to->id())) return links_.send(step, to, std::move(message), windowed);
   if (windowed) local_inflight_bytes_ += message->total_bytes();
   const Status status = on_message(step, self_, *message);
@@ -101,7 +102,9 @@ Status Node::on_message(Step& step, const WorkerPtr& from, Message message) {
   if (kind == kReply) return calls_.on_reply(step, *from, std::move(message));
   if (kind == kCancel) return calls_.on_cancel(step, *from, message);
   for (const Registered& entry : protocols_) {
-    if (kind >= entry.first && kind <= entry.last) return entry.protocol->on_message(step, from, std::move(message));
+    if (kind < entry.first || kind > entry.last) continue;
+    ++protocol_messages_;
+    return entry.protocol->on_message(step, from, std::move(message));
   }
   return Failure{.code = Code::corrupt,
                  .message = fmt::format("{} sent a message of unknown kind {}", from->name, kind.value)};
@@ -146,14 +149,14 @@ bool Node::quiet() const {
 void Node::follow_quiet(Step& step) {
   if (!member_.leaving()) return;
   const bool now_quiet = quiet();
-  if (now_quiet == reported_quiet_ && (!now_quiet || calls_.activity() == reported_activity_)) return;
+  if (now_quiet == reported_quiet_ && (!now_quiet || activity() == reported_activity_)) return;
   on_check(step, 0);
 }
 
 void Node::on_check(Step& step, uint64_t round) {
   if (!member_.leaving()) return;
   reported_quiet_ = quiet();
-  reported_activity_ = calls_.activity();
+  reported_activity_ = activity();
   member_.report_quiet(step, round, reported_quiet_, reported_activity_);
 }
 

@@ -91,6 +91,8 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   bool quiet() const;
   // In shutdown: tells the coordinator when this worker falls quiet or gets busy again.
   void follow_quiet(Step& step);
+  // Unchanged means that nothing happened: calls, and messages of other protocols.
+  uint64_t activity() const { return calls_.activity() + protocol_messages_; }
   bool is_self(const WorkerId& worker) const { return self_ && worker == self_->id(); }
 
   const NodeOptions options_;
@@ -101,6 +103,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   std::vector<Registered> protocols_;
   WorkerPtr self_;
   uint64_t local_inflight_bytes_ = 0;  // of calls to oneself that have not begun
+  uint64_t protocol_messages_ = 0;     // sent and received
   bool reported_quiet_ = false;
   uint64_t reported_activity_ = 0;
   bool fenced_ = false;

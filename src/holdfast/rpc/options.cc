@@ -64,6 +64,7 @@ void read_holdfast(Options& options) {
 
 void read_slurm(Options& options) {
   set_place(options, "SLURM_PROCID", "SLURM_NTASKS");
+  if (options.world_size == 1) return;
   if (!variable("MASTER_ADDR").empty()) return use_master(options, "SLURM_PROCID");
   std::string host = variable("SLURM_LAUNCH_NODE_IPADDR");
   if (host.empty())
@@ -78,7 +79,7 @@ void read_slurm(Options& options) {
 
 void read_open_mpi(Options& options) {
   set_place(options, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  use_master(options, "OMPI_COMM_WORLD_RANK");
+  if (options.world_size > 1) use_master(options, "OMPI_COMM_WORLD_RANK");
 }
 
 bool stays_on_loopback(const std::string& bind) {
@@ -92,7 +93,7 @@ bool stays_on_loopback(const std::string& bind) {
 
 Options Options::from_env() {
   Options options;
-  if (!variable("HOLDFAST_RANK").empty()) {
+  if (!variable("HOLDFAST_RANK").empty() || !variable("HOLDFAST_WORLD_SIZE").empty()) {
     read_holdfast(options);
   } else if (!variable("RANK").empty()) {
     set_place(options, "RANK", "WORLD_SIZE");

@@ -28,7 +28,8 @@ struct Options {
   std::string job;
 
   // Where to listen. bind: an address, or an interface's name; empty: loopback if the coordinator is on
-  // loopback, else the address that faces it. advertise: what others dial, where it differs.
+  // loopback, else the address that faces it. advertise: what others dial, where it differs ("host", or "host:port"
+  // where a port is forwarded).
   std::string bind;
   std::string advertise;
   uint16_t port_first = 0;  // 0: any free port

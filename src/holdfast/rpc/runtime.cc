@@ -13,11 +13,17 @@ namespace {
 // Replies of handlers that run inline go out together, at the latest after this many.
 constexpr size_t kRepliesTogether = 16;
 
+// With more than so many calls under way, a new call's message waits for company: until so many are together,
+// until somebody waits for a result, or for so long.
+constexpr size_t kEagerCalls = 8;
+constexpr size_t kCallsTogether = 16;
+constexpr Duration kCompanyWait = std::chrono::microseconds(100);
+
 // What this thread is doing for some runtime.
 struct ThreadState {
-  Step* polling = nullptr;  // events of the transport go here
-  Step* batch = nullptr;    // replies of inline handlers of `batch_owner` go here
-  const Runtime* batch_owner = nullptr;
+  Step* polling = nullptr;                  // events of the transport go here
+  bool overslept = false;                   // one of them wants to be woken earlier than the thread in poll() knows
+  const Runtime* running_inline = nullptr;  // a handler of that runtime runs here, on the network thread
   std::vector<std::unique_ptr<Step>> spare_steps;
 };
 thread_local ThreadState this_thread;
@@ -155,8 +161,6 @@ void Runtime::join() {
                         });
   });
   done.get();
-  std::lock_guard lock(mutex_);
-  self_ = node_.self();
 }
 
 // ---- performing
@@ -166,10 +170,7 @@ void Runtime::perform(Step& step) {
   for (ConnectionId connection : step.trusts) transport_.trust(connection);
   for (ConnectionId connection : step.flushes) transport_.flush(connection);
   for (Step::Close& close : step.closes) transport_.close(close.connection, std::move(close.why));
-  if (step.room_opened) {
-    std::lock_guard lock(mutex_);
-    if (room_waiters_ > 0) room_.notify_all();
-  }
+  if (step.room_opened && room_waiters_ > 0) room_.notify_all();
   for (Step::Completed& completed : step.completed) completed.completion(std::move(completed.result));
   for (Closure& closure : step.closures) closure();
   step.garbage.clear();
@@ -178,27 +179,45 @@ void Runtime::perform(Step& step) {
 }
 
 void Runtime::dispatch(std::vector<std::shared_ptr<Work>>& work) {
-  if (work.empty()) return;
-  StepScope batch;
-  size_t in_batch = 0;
+  // Inside an inline handler (which calls this worker itself) nothing runs inline: it may hold locks.
+  const bool may_run_inline = io_.has_role() && this_thread.running_inline == nullptr;
+  size_t quick = 0;
   for (std::shared_ptr<Work>& item : work) {
-    if (!item->quick() || !io_.has_role()) {
-      executor_.post([item = std::move(item)] { item->run(); });
+    if (may_run_inline && item->quick()) {
+      work[quick++].swap(item);  // those stand in front; what was there has been posted
       continue;
     }
-    this_thread.batch = &*batch;
-    this_thread.batch_owner = this;
-    run_inline(std::move(item));
-    this_thread.batch = nullptr;
-    this_thread.batch_owner = nullptr;
-    if (++in_batch % kRepliesTogether == 0) perform(*batch);
+    try {
+      executor_.post([item = std::move(item)] { item->run(); });
+    } catch (const Unavailable&) {
+      // No thread to be had. The call, destroyed unrun, has told its caller.
+    }
   }
-  perform(*batch);
+  if (quick > 1) {
+    // Not kept here: if the first one blocks, whoever takes the role runs the others.
+    std::lock_guard lock(mutex_);
+    for (size_t i = 1; i < quick; ++i) quick_work_.push_back(std::move(work[i]));
+  }
+  if (quick > 0) run_inline(std::move(work[0]));
 }
 
 void Runtime::run_inline(std::shared_ptr<Work> work) {
-  IoThreads::Inline inside(io_);
-  work->run();
+  for (size_t ran = 1; work; ++ran) {
+    this_thread.running_inline = this;
+    {
+      IoThreads::Inline inside(io_);
+      work->run();
+    }
+    this_thread.running_inline = nullptr;
+    work.reset();
+    if (ran % kRepliesTogether == 0) flush_deferred();
+    if (!io_.has_role()) break;
+    std::lock_guard lock(mutex_);
+    if (quick_work_.empty()) break;
+    work = std::move(quick_work_.front());
+    quick_work_.pop_front();
+  }
+  flush_deferred();
 }
 
 void Runtime::turn() {
@@ -206,6 +225,9 @@ void Runtime::turn() {
   Time until;
   {
     std::lock_guard lock(mutex_);
+    // What the last holder of the role left when it lost it.
+    for (; !quick_work_.empty(); quick_work_.pop_front()) step->work.push_back(std::move(quick_work_.front()));
+    take_deferred(*step);
     if (node_.next_wakeup() <= step->now) node_.on_time(*step);
     until = node_.next_wakeup();
     sleeping_until_ = until;
@@ -242,6 +264,8 @@ void Runtime::on_frames(ConnectionId connection, std::vector<InFrame>& frames) {
     std::lock_guard lock(mutex_);
     step.now = steady_now();
     node_.on_frames(step, connection, frames);
+    if (!self_) self_ = node_.self();  // with ACCEPTED, before any call can come
+    this_thread.overslept |= overslept();
   }
   // At once: the frame after a handshake may be large.
   for (ConnectionId trusted : step.trusts) transport_.trust(trusted);
@@ -258,6 +282,7 @@ void Runtime::on_closed(ConnectionId connection, const Failure& why) {
   std::lock_guard lock(mutex_);
   this_thread.polling->now = steady_now();
   node_.on_closed(*this_thread.polling, connection, why);
+  this_thread.overslept |= overslept();
   left_.notify_all();
 }
 
@@ -269,28 +294,52 @@ void Runtime::collect(ConnectionId connection, size_t bytes_max, std::vector<Out
 // ---- serving
 
 bool Runtime::begin(ServedCall& call) {
-  const bool inline_batch = this_thread.batch_owner == this;
-  // Inline, the credit goes back with the reply: one lock less.
-  if (inline_batch && !call.cancelled && (call.deadline == kNever || steady_now() < call.deadline)) return true;
+  const bool runs_inline = this_thread.running_inline == this;
+  // Inline, the credit was given when the call came: one lock less.
+  if (runs_inline && !call.cancelled && (call.deadline == kNever || steady_now() < call.deadline)) return true;
   bool go = false;
   step([&](Step& step) { go = node_.begin(step, call); });
   return go;
 }
 
 void Runtime::respond(ServedCall& call, MessagePtr reply) {
-  if (this_thread.batch_owner == this) {
-    std::lock_guard lock(mutex_);
-    this_thread.batch->now = steady_now();
-    node_.respond(*this_thread.batch, call, std::move(reply));
-    return;
-  }
-  step([&](Step& step) { node_.respond(step, call, std::move(reply)); });
+  const bool runs_inline = this_thread.running_inline == this;
+  step([&](Step& step) {
+    node_.respond(step, call, std::move(reply));
+    if (runs_inline && io_.has_role()) defer(step);  // run_inline() flushes, or whoever takes the role
+  });
 }
 
 // ---- calling
 
+bool Runtime::may_defer() { return node_.calls().made_count() > kEagerCalls && ++deferred_calls_ < kCallsTogether; }
+
+void Runtime::defer(Step& step) {
+  for (ConnectionId connection : step.flushes) {
+    if (std::find(deferred_.begin(), deferred_.end(), connection) == deferred_.end()) deferred_.push_back(connection);
+  }
+  step.flushes.clear();
+}
+
+void Runtime::take_deferred(Step& step) {
+  for (ConnectionId connection : deferred_) step.flush(connection);
+  deferred_.clear();
+  deferred_calls_ = 0;
+}
+
+void Runtime::flush_deferred() {
+  StepScope step;
+  {
+    std::lock_guard lock(mutex_);
+    if (deferred_.empty()) return;
+    take_deferred(*step);
+  }
+  perform(*step);
+}
+
 bool Runtime::wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline) {
   lock.unlock();
+  flush_deferred();
   BlockingScope blocking;
   lock.lock();
   const auto may_go = [&] {
@@ -313,6 +362,7 @@ void Runtime::start_call(const WorkerPtr& to, const Function& function, std::sha
   const uint64_t bytes = message->total_bytes();
   CallId call;
   bool wake = false;
+  bool deferred = false;
   {
     std::unique_lock lock(mutex_);
     if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, deadline)) {
@@ -326,6 +376,12 @@ void Runtime::start_call(const WorkerPtr& to, const Function& function, std::sha
     step->now = steady_now();
     call = node_.start_call(*step, to, function, std::move(message), deadline, std::move(completion));
     wake = overslept();
+    deferred = may_defer();
+    if (deferred) {
+      defer(*step);
+    } else {
+      take_deferred(*step);
+    }
   }
   if (call.value != 0) {
     state.on_cancel([runtime = weak_from_this(), call] {
@@ -333,6 +389,7 @@ void Runtime::start_call(const WorkerPtr& to, const Function& function, std::sha
     });
   }
   perform(*step);
+  if (deferred) transport_.interrupt_after(kCompanyWait);
   if (wake) transport_.interrupt();
 }
 
@@ -341,11 +398,14 @@ void Runtime::cancel(CallId call) {
 }
 
 void Runtime::help(const WorkerId& worker, FutureStateBase& state, Time until) {
+  StepScope step;
   ConnectionId connection;
   {
     std::lock_guard lock(mutex_);
+    take_deferred(*step);
     connection = node_.links().connection_to(worker);
   }
+  perform(*step);
   if (connection.value == 0) return;
   const std::unique_ptr<HelpSession> session = transport_.try_help(connection);
   if (!session) return;
@@ -360,18 +420,14 @@ void Runtime::help(const WorkerId& worker, FutureStateBase& state, Time until) {
   } wake(*session);
   if (!state.set_interrupt(&wake)) return;
 
-  StepScope step;
-  while (!state.ready() && steady_now() < until) {
+  while (!state.ready() && (until == kNever || steady_now() < until)) {
     this_thread.polling = &*step;
+    this_thread.overslept = false;
     const HelpSession::Outcome outcome = session->poll_once(until);
     this_thread.polling = nullptr;
-    bool overslept_now = false;
-    {
-      std::lock_guard lock(mutex_);
-      overslept_now = overslept();
-    }
+    const bool wake_poller = this_thread.overslept;
     perform(*step);
-    if (overslept_now) transport_.interrupt();
+    if (wake_poller) transport_.interrupt();
     if (outcome == HelpSession::Outcome::closed) break;
   }
   state.clear_interrupt();
@@ -478,6 +534,11 @@ void Runtime::stop(const std::string& why) {
     left_.wait_for(lock, std::chrono::seconds(1), [this] { return !node_.member().connected(); });
   }
   io_.stop([this] { transport_.interrupt(); });
+  {
+    std::deque<std::shared_ptr<Work>> unrun;  // destroyed outside the lock
+    std::lock_guard lock(mutex_);
+    unrun.swap(quick_work_);
+  }
   if (coordinator_) coordinator_->wait_until_empty(shut_down_ ? std::chrono::seconds(5) : std::chrono::seconds(0));
   coordinator_.reset();
 }

@@ -5,7 +5,9 @@
 // Lock order: a connection's read lock or write turn, then mutex_. Nothing is called out while mutex_ is held.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,6 +65,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   Time now() override { return steady_now(); }
   Executor* executor() override { return &executor_; }
   void* worker() override { return worker_; }
+  bool runs_quick_work_now() override { return io_.has_role(); }
   bool begin(ServedCall& call) override;
   void respond(ServedCall& call, MessagePtr reply) override;
 
@@ -71,11 +74,19 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   auto step(F&& with_node);
   void perform(Step& step);
   void dispatch(std::vector<std::shared_ptr<Work>>& work);
+  // Runs it, and then quick_work_, on this thread, as long as it has the role.
   void run_inline(std::shared_ptr<Work> work);
   // One turn of the thread that waits for the network.
   void turn();
   // mutex_ held: the waiting thread sleeps past what the Node now wants.
   bool overslept() const { return node_.next_wakeup() < sleeping_until_; }
+  // Messages may wait a little so that several go out in one write. All with mutex_ held: whether a call that was
+  // just started may wait; leave a step's flushes for later; take what was left.
+  bool may_defer();
+  void defer(Step& step);
+  void take_deferred(Step& step);
+  // Writes what was left. Without mutex_.
+  void flush_deferred();
   bool wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline);
   void cancel(CallId call);
 
@@ -88,7 +99,12 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   mutable std::mutex mutex_;  // guards the Node and what follows
   Node node_;
   Time sleeping_until_ = Time::min();  // what the thread in poll() was told; min: nobody sleeps
-  size_t room_waiters_ = 0;
+  // Connections with messages that wait for company. Whoever gets the network role takes them first, so they do
+  // not depend on the thread that left them.
+  std::deque<std::shared_ptr<Work>> quick_work_;  // that the thread with the role will run itself
+  std::vector<ConnectionId> deferred_;
+  size_t deferred_calls_ = 0;
+  std::atomic<size_t> room_waiters_ = 0;  // changes under mutex_; read without it when room may have opened
   std::condition_variable room_;
   std::condition_variable left_;  // the connection to the coordinator has ended
   std::unordered_map<WorkerId, std::weak_ptr<const rpc_detail::PeerState>> peers_;

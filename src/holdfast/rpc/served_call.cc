@@ -3,19 +3,22 @@
 #include <fmt/format.h>
 
 #include <holdfast/base/ambient.h>
+#include <holdfast/base/blocking.h>
 
 namespace holdfast {
 
 ServedCall::ServedCall(CallHost& host, const Function& function, WorkerPtr caller, CallId id, Time deadline,
-                       Message message)
+                       Message message, size_t arguments_at)
     : host(host),
       function(function),
       caller(std::move(caller)),
       id(id),
       deadline(deadline),
-      message(std::move(message)) {}
+      message(std::move(message)),
+      arguments_at_(arguments_at) {}
 
 ServedCall::~ServedCall() {
+  take_hook().reset();
   if (!responded_) {
     respond(Failure{.code = Code::cancelled, .message = fmt::format("{} ended without a result", function.name)});
   }
@@ -30,10 +33,23 @@ void ServedCall::run() {
                       .deadline = deadline,
                       .cancelled = std::shared_ptr<std::atomic<bool>>(shared_from_this(), &cancelled),
                       .autograd_context = nullptr});
+  const uint64_t blocked_before = blocking_count();
+  const Time started = host.now();
   function.invoke(shared_from_this());
+  function.history.add(host.now() - started, blocking_count() != blocked_before);
 }
 
-void ServedCall::read_arguments(wire::Reader& reader) const { read_call_header(reader); }
+void ServedCall::cancel(Step& step) {
+  cancelled = true;
+  if (std::unique_ptr<Closure> hook = take_hook()) step.closures.emplace_back([hook = std::move(hook)] { (*hook)(); });
+}
+
+void ServedCall::on_cancel(Closure hook) {
+  hook_ = std::make_unique<Closure>(std::move(hook)).release();
+  // Cancelled just before, or just now: whoever takes the hook runs it.
+  if (!cancelled) return;
+  if (std::unique_ptr<Closure> mine = take_hook()) (*mine)();
+}
 
 void ServedCall::respond(std::shared_ptr<Message> reply) {
   if (!responded_.exchange(true)) host.respond(*this, std::move(reply));

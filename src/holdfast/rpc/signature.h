@@ -122,8 +122,7 @@ template <auto F, class Arguments, class Returned>
 void invoke(const std::shared_ptr<ServedCall>& call) {
   using Result = typename ResultOf<Returned>::Type;
   Arguments arguments;
-  wire::Reader reader(call->message);
-  call->read_arguments(reader);
+  wire::Reader reader(call->arguments(), call->message.attachments);
   std::apply([&](auto&... argument) { (wire::decode(reader, argument), ...); }, arguments);
   reader.finish();
   if (!reader.ok()) {
@@ -144,6 +143,7 @@ void invoke(const std::shared_ptr<ServedCall>& call) {
       } else {
         future = apply();
       }
+      call->on_cancel([future] { future.cancel(); });
       future.then([call](Future<Result> done) { respond_with<Result>(*call, [&] { return done.get(); }); });
     } catch (...) {
       call->respond_with_current_exception();

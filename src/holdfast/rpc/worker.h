@@ -1,5 +1,6 @@
 // Worker: this process's place in a job. Its constructor joins and blocks until all are there; then it calls
-// others (Peer) and serves their calls, until shutdown() or its destructor.
+// others (Peer) and serves their calls, until shutdown() or its destructor. Calls of others may come, and handlers run,
+// a little before the constructor returns.
 //
 // Any thread may use it. Several may live in one process. Not movable: handlers get at it by address.
 #pragma once

@@ -249,4 +249,10 @@ void World::cut(uint32_t a, uint32_t b) { network_.cut(worker(a).address_, worke
 
 void World::partition(uint32_t a, uint32_t b) { network_.partition(worker(a).address_, worker(b).address_); }
 
+void World::cut_from_coordinator(uint32_t rank) { network_.cut(worker(rank).address_, kCoordinatorAddress); }
+
+void World::partition_from_coordinator(uint32_t rank) {
+  network_.partition(worker(rank).address_, kCoordinatorAddress);
+}
+
 }  // namespace holdfast::sim

@@ -121,6 +121,8 @@ class World {
   void declare_lost(uint32_t rank, const std::string& reason);
   void cut(uint32_t a, uint32_t b);
   void partition(uint32_t a, uint32_t b);
+  void cut_from_coordinator(uint32_t rank);
+  void partition_from_coordinator(uint32_t rank);
 
  private:
   friend class SimWorker;

@@ -132,6 +132,33 @@ TEST(World, AReplacementIsANewWorker) {
   EXPECT_TRUE(world.run([&] { return lost; }, 5s));
 }
 
+// Somebody names a life to a newcomer that ended before it joined: its call fails, it does not wait for ever.
+TEST(World, ANewcomerKnowsOfTheDead) {
+  World world({.seed = 6, .workers = 3});
+  ASSERT_TRUE(world.join());
+  const WorkerPtr dead = world.worker(2).self();
+  for (uint32_t rank : {2, 1}) {
+    world.kill(rank);
+    world.declare_lost(rank, "its process ended");
+    world.restart(rank);
+    ASSERT_TRUE(world.join());
+  }
+  bool lost = false;
+  world.worker(1).async<count_token>(dead, 1h, uint64_t{1}).then([&](Future<uint64_t> done) {
+    lost = done.failed() && done.failure().code == Code::worker_lost && !done.failure().maybe_executed;
+  });
+  EXPECT_TRUE(world.run([&] { return lost; }, 30s));
+}
+
+// The last worker is started long after the others: they wait, and keep their leases.
+TEST(World, TheOthersWaitForTheLastLongerThanALease) {
+  World world({.seed = 8, .workers = 3});
+  world.kill(2);
+  EXPECT_FALSE(world.join(60s));
+  world.restart(2);
+  EXPECT_TRUE(world.join(5s));
+}
+
 // A partition shorter than the lease delays calls and loses none; a longer one makes the cut-off worker lost.
 TEST(World, APartitionThatHealsLosesNothing) {
   World world({.seed = 5, .workers = 2});

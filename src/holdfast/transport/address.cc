@@ -139,7 +139,15 @@ Result<Endpoint> endpoint_to_bind(const std::string& bind) {
   return resolve(text + ":0");
 }
 
-// What peers should dial, without the port.
+// "host:port" or "[address]:port", with a port that can be dialled.
+bool names_port(const std::string& advertise) {
+  const Result<HostPort> parts = split(advertise);
+  if (!parts || parts->port == 0 || parts->host.find_first_of("/ []") != std::string::npos) return false;
+  const auto endpoint = numeric(parts->host, parts->port);
+  return !endpoint || !endpoint->is_wildcard();
+}
+
+// What peers should dial; without a port, unless one was given.
 Result<std::string> host_to_advertise(const ListenOptions& options, const Endpoint& bound) {
   if (!options.advertise.empty()) {
     const std::string& host = options.advertise;
@@ -150,8 +158,9 @@ Result<std::string> host_to_advertise(const ListenOptions& options, const Endpoi
       return endpoint->is_v6 ? "[" + host + "]" : host;
     }
     if (host.starts_with('[') && host.ends_with(']') && numeric(host.substr(1, host.size() - 2), 0)) return host;
+    if (names_port(host)) return host;
     if (host.find_first_of(":/ []") != host.npos) {
-      return invalid(fmt::format("cannot advertise '{}': expected a host name or an address without port", host));
+      return invalid(fmt::format("cannot advertise '{}': expected a host name or an address, or host:port", host));
     }
     return host;
   }
@@ -358,7 +367,7 @@ Result<Listener> open_listener(const ListenOptions& options) {
     return cannot_bind(*endpoint, error);
   }
   Listener listener{.fd = attempt.fd, .bound = from_sockaddr(storage)};
-  listener.advertised = fmt::format("{}:{}", *host, listener.bound.port);
+  listener.advertised = names_port(*host) ? *host : fmt::format("{}:{}", *host, listener.bound.port);
   return listener;
 }
 

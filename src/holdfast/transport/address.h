@@ -44,8 +44,9 @@ std::string address_towards(const Endpoint& peer);
 struct ListenOptions {
   // An address, the name of an interface ("eth0"), or "" for 127.0.0.1.
   std::string bind;
-  // What peers dial: a host name or address without port. "": the bound address; where that is 0.0.0.0 or
-  // ::, this machine's first address that is not loopback.
+  // What peers dial: a host name or address; with a port ("host:port") only where that differs from the one
+  // that is listened on, behind a port forwarding. "": the bound address; where that is 0.0.0.0 or ::, this
+  // machine's first address that is not loopback.
   std::string advertise;
   // 0: any free port. Otherwise the ports from first to last are tried in order; last 0 means only first.
   uint16_t port_first = 0;

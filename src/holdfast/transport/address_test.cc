@@ -87,7 +87,10 @@ TEST(ListenTest, AdvertisesWhatItIsTold) {
   EXPECT_EQ(named.listener.advertised, "node7:" + std::to_string(named.listener.bound.port));
   const Closing six{open_listener({.advertise = "2001:db8::1"}).take()};
   EXPECT_EQ(six.listener.advertised, "[2001:db8::1]:" + std::to_string(six.listener.bound.port));
-  for (const char* wrong : {"0.0.0.0", "node7:80", "a b", "[x]"}) {
+  for (const char* forwarded : {"node7:80", "10.0.0.7:80", "[2001:db8::1]:80"}) {
+    EXPECT_EQ(Closing{open_listener({.advertise = forwarded}).take()}.listener.advertised, forwarded);
+  }
+  for (const char* wrong : {"0.0.0.0", "0.0.0.0:80", "node7:", "node7:0", "node7:http", "a b", "a b:80", "[x]"}) {
     const auto refused = open_listener({.advertise = wrong});
     ASSERT_FALSE(refused.ok()) << wrong;
     EXPECT_EQ(refused.failure().code, Code::invalid_argument);

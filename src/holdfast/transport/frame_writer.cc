@@ -9,7 +9,7 @@
 namespace holdfast {
 
 FrameWriter::FrameWriter() {
-  staging_.insert(staging_.end(), kPreface.begin(), kPreface.end());
+  staging_.append(kPreface);
   add_staged(0);
 }
 
@@ -32,13 +32,13 @@ void FrameWriter::add(const OutFrame& frame) {
   const size_t start = staging_.size();
   encode_frame_head(frame, staging_);
   const bool copy_body = message.body.size() <= kCopiedBodyBytesMax;
-  if (copy_body) staging_.insert(staging_.end(), message.body.begin(), message.body.end());
+  if (copy_body) staging_.append(message.body);
   add_staged(start);
   if (!copy_body) add_memory(message.body.data(), message.body.size(), frame.message);
   for (const Attachment& attachment : message.attachments) {
     if (attachment.bytes <= kCopiedBodyBytesMax) {
       const size_t offset = staging_.size();
-      staging_.insert(staging_.end(), attachment.data, attachment.data + attachment.bytes);
+      staging_.append(attachment.data, attachment.bytes);
       if (attachment.bytes != 0) add_staged(offset);
     } else {
       add_memory(attachment.data, attachment.bytes, frame.message);

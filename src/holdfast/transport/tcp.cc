@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ namespace {
 
 // epoll keys that are no ConnectionId.
 constexpr uint64_t kWakeKey = UINT64_MAX;
-constexpr uint64_t kListenerKey = UINT64_MAX - 1;
+constexpr uint64_t kTimerKey = UINT64_MAX - 1;
+constexpr uint64_t kListenerKey = UINT64_MAX - 2;
 constexpr int kEventsMax = 128;
 constexpr int kAcceptsInARowMax = 64;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
@@ -35,13 +37,18 @@ void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level
 TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options) : events_(events), options_(options) {
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.u64 = kWakeKey;
-  if (epoll_fd_ >= 0 && wake_fd_ >= 0 && ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &event) == 0) return;
+  timer_fd_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  const auto watch = [this](int fd, uint64_t key) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    event.data.u64 = key;
+    return fd >= 0 && ::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
+  };
+  if (epoll_fd_ >= 0 && watch(wake_fd_, kWakeKey) && watch(timer_fd_, kTimerKey)) return;
   const int error = errno;
-  if (epoll_fd_ >= 0) ::close(epoll_fd_);
-  if (wake_fd_ >= 0) ::close(wake_fd_);
+  for (int fd : {epoll_fd_, wake_fd_, timer_fd_}) {
+    if (fd >= 0) ::close(fd);
+  }
   throw Unavailable({.code = Code::unavailable,
                      .message = fmt::format("cannot set up networking: {}; check `ulimit -n`", errno_text(error))});
 }
@@ -50,6 +57,7 @@ TcpTransport::~TcpTransport() {
   connections_.clear();
   ended_.clear();
   if (listener_fd_ >= 0) ::close(listener_fd_);
+  ::close(timer_fd_);
   ::close(wake_fd_);
   ::close(epoll_fd_);
 }
@@ -192,6 +200,14 @@ void TcpTransport::interrupt() {
   [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof(one));
 }
 
+void TcpTransport::interrupt_after(Duration wait) {
+  if (timer_set_.exchange(true)) return;
+  itimerspec timer = {};
+  timer.it_value = {.tv_sec = static_cast<time_t>(wait.count() / 1'000'000'000),
+                    .tv_nsec = static_cast<long>(std::max<int64_t>(wait.count() % 1'000'000'000, 1))};
+  ::timerfd_settime(timer_fd_, 0, &timer, nullptr);
+}
+
 int TcpTransport::wait_ms(Time until) const {
   until = std::min(until, accept_again_at_);
   if (until == kNever) return -1;
@@ -217,6 +233,10 @@ void TcpTransport::poll(Time until) {
       [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &ignored, sizeof(ignored));
       // Before what the interrupter left is looked at, so that a later interrupt() counts again.
       interrupted_ = false;
+    } else if (key == kTimerKey) {
+      uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t got = ::read(timer_fd_, &ignored, sizeof(ignored));
+      timer_set_ = false;  // in this order, for the same reason
     } else if (key == kListenerKey) {
       accept_all();
     } else {

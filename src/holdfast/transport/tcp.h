@@ -93,6 +93,8 @@ class TcpTransport final : public Transport, private TcpHost {
   void poll(Time until);
   // Makes the current poll(), or else the next one, return.
   void interrupt();
+  // The same, this much later (to the microsecond). While one is set, further calls do nothing.
+  void interrupt_after(Duration wait);
 
   // Null if the connection is not open or somebody else is reading it.
   std::unique_ptr<HelpSession> try_help(ConnectionId connection);
@@ -127,9 +129,11 @@ class TcpTransport final : public Transport, private TcpHost {
   const TcpOptions options_;
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
+  int timer_fd_ = -1;
 
   std::atomic<int> listener_fd_ = -1;
   std::atomic<bool> interrupted_ = false;
+  std::atomic<bool> timer_set_ = false;
 
   // Held by the thread in poll().
   std::mutex poll_mutex_;

@@ -112,6 +112,7 @@ void TcpConnection::on_readable(ReadTools& tools, bool hung_up) {
     if (helped_ && !hung_up) return;
     const Read outcome = read_locked(tools);
     if (outcome == Read::nothing || outcome == Read::closed) return;
+    if (drained_ && !hung_up) return;
   }
 }
 
@@ -152,6 +153,8 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
   // The scratch buffer may only stand behind the whole rest of the frame.
   if (count < kPiecesMax - 1) pieces[count++] = {.iov_base = tools.scratch.data(), .iov_len = tools.scratch.size()};
 
+  size_t offered_bytes = 0;
+  for (size_t i = 0; i < count; ++i) offered_bytes += pieces[i].iov_len;
   const ssize_t got = ::readv(fd_, pieces, static_cast<int>(count));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Read::nothing;
   if (got <= 0) {
@@ -167,6 +170,7 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
   delivered_ = false;
   const uint64_t steps = reader_.progress_steps();
   const size_t bytes = static_cast<size_t>(got);
+  drained_ = bytes < offered_bytes;
   const size_t straight = bytes < direct_bytes ? bytes : direct_bytes;
   if (straight > 0) reader_.advance_direct(straight, tools.frames);
   auto status = parse_locked(ByteView(tools.scratch.data(), bytes - straight), tools);
@@ -176,9 +180,8 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
     end_locked();
     return Read::closed;
   }
-  if (delivered_) return Read::delivered;
-  if (reader_.progress_steps() != steps && !closing_) host_.events().on_progress(id_);
-  return Read::some;
+  if (!delivered_ && reader_.progress_steps() != steps && !closing_) host_.events().on_progress(id_);
+  return delivered_ ? Read::delivered : Read::some;
 }
 
 Status TcpConnection::parse_locked(ByteView bytes, ReadTools& tools) {
@@ -220,10 +223,17 @@ void TcpConnection::write_all() {
   for (;;) {
     if (closing_) return;
     if (writer_.empty()) {
+      // Less than asked for: that was all. Whatever came since is flushed by whoever added it.
+      if (std::exchange(collected_all_, false)) return;
       host_.events().collect(id_, kCollectBytes, collected_);
-      for (const OutFrame& frame : collected_) writer_.add(frame);
+      size_t bytes = 0;
+      for (const OutFrame& frame : collected_) {
+        writer_.add(frame);
+        bytes += kFrameHeaderBytes + frame.message->total_bytes();
+      }
       collected_.clear();
-      if (writer_.empty()) return;
+      collected_all_ = bytes < kCollectBytes;
+      if (writer_.empty()) continue;
     }
     iovec pieces[kPiecesMax];
     msghdr header = {};
@@ -238,6 +248,7 @@ void TcpConnection::write_all() {
     if (errno == EINTR) continue;
     if (errno == EAGAIN) {
       blocked_ = true;
+      collected_all_ = false;  // who flushes meanwhile goes away again: look anew when the socket has room
       want(std::nullopt, true);
       return;
     }

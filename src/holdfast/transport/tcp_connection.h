@@ -112,13 +112,15 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool read_ended_ = false;  // no more reads: on_closed was delivered, or waits for the last writer
   bool closed_ = false;      // on_closed was delivered
   bool delivered_ = false;   // during one read: some frame was delivered
+  bool drained_ = false;     // the last read got less than it asked for: there is no more for now
 
   // The write side: guarded by turn_.
   WriteTurn turn_;
   FrameWriter writer_;
   std::vector<OutFrame> collected_;
-  bool blocked_ = false;  // the socket was full; writable_ says when it no longer is
-  bool broken_ = false;   // a write failed: the read side will see the end
+  bool collected_all_ = false;  // the last collect() gave less than it was asked for
+  bool blocked_ = false;        // the socket was full; writable_ says when it no longer is
+  bool broken_ = false;         // a write failed: the read side will see the end
   std::atomic<bool> writable_ = false;
   std::atomic<uint64_t> written_bytes_ = 0;
 

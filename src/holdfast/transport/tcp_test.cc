@@ -63,7 +63,7 @@ Bytes stream_of(const std::vector<OutFrame>& frames) {
   Bytes out(kPreface.begin(), kPreface.end());
   for (const OutFrame& frame : frames) {
     const Bytes one = encode_frame(frame);
-    out.insert(out.end(), one.begin(), one.end());
+    out.append(one);
   }
   return out;
 }

@@ -58,9 +58,9 @@ Bytes encode_frame(const OutFrame& frame) {
   Bytes out;
   encode_frame_head(frame, out);
   const Message& message = *frame.message;
-  out.insert(out.end(), message.body.begin(), message.body.end());
+  out.append(message.body);
   for (const Attachment& attachment : message.attachments) {
-    out.insert(out.end(), attachment.data, attachment.data + attachment.bytes);
+    out.append(attachment.data, attachment.bytes);
   }
   return out;
 }

@@ -225,10 +225,10 @@ TEST(HostileBytes, RandomBytesAreSkippedOrRefused) {
 TEST(HostileBytes, ABombOfNestingFailsByDepth) {
   // Tree in Tree in Tree, never closed.
   Bytes bomb;
-  for (int i = 0; i < 100'000; ++i) bomb.insert(bomb.end(), {0x93, 0x01, 0xa0, 0x91});
+  for (int i = 0; i < 100'000; ++i) bomb.append(Bytes{0x93, 0x01, 0xa0, 0x91});
   EXPECT_NE(decode_error<Tree>(bomb).find("nests deeper than 64 levels"), std::string::npos);
   Bytes variants;
-  for (int i = 0; i < 100'000; ++i) variants.insert(variants.end(), {0x91, 0x92, 0x05, 0x91});
+  for (int i = 0; i < 100'000; ++i) variants.append(Bytes{0x91, 0x92, 0x05, 0x91});
   EXPECT_NE(decode_error<Json>(variants).find("nests deeper than 64 levels"), std::string::npos);
 }
 

@@ -35,12 +35,7 @@ void Writer::make_room(size_t bytes) {
   }
   constexpr size_t kFirstBytes = 128;
   const size_t doubled = std::min(2 * body.capacity(), kBodyBytesMax);
-  // Not body.reserve(): with an allocator of our own the library moves byte by byte.
-  Bytes larger;
-  larger.reserve(std::max({kFirstBytes, doubled, size + bytes}));
-  larger.resize(size);
-  if (size != 0) std::memcpy(larger.data(), body.data(), size);
-  body.swap(larger);
+  body.reserve(std::max({kFirstBytes, doubled, size + bytes}));
 }
 
 void Writer::long_number(uint64_t value) {

@@ -1,0 +1,267 @@
+#include <holdfast/tool/run.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <holdfast/base/random.h>
+#include <holdfast/cluster/coordinator_server.h>
+#include <holdfast/tool/child.h>
+#include <holdfast/tool/launch_error.h>
+#include <holdfast/tool/output.h>
+#include <holdfast/tool/program.h>
+#include <holdfast/tool/signals.h>
+#include <holdfast/tool/supervisor.h>
+
+extern char** environ;
+
+namespace holdfast {
+
+namespace {
+
+struct RunOptions {
+  uint32_t local_size = 1;
+  uint32_t node_count = 1;
+  uint32_t node_rank = 0;
+  std::string rendezvous;
+  std::string job;
+  std::string name_prefix = "worker";
+  double lease_s = 10;
+  double grace_s = 5;
+  bool no_prefix = false;
+  std::string color = "auto";
+  bool plain_network = false;
+  std::vector<std::string> program;  // with its arguments
+};
+
+constexpr const char* kFooter = R"(Everything after PROGRAM is passed to it untouched, also what looks like an option.
+
+Each worker finds these in its environment: HOLDFAST_COORDINATOR, HOLDFAST_RANK,
+HOLDFAST_WORLD_SIZE, HOLDFAST_LOCAL_RANK, HOLDFAST_NAME, HOLDFAST_JOB, HOLDFAST_LEASE_MS.
+Its stdin is /dev/null. What it writes is shown line by line, with its name in front.
+
+If one worker fails the others are asked to end (SIGTERM) and, after the grace period,
+killed. Ctrl-C is passed on to all; a second Ctrl-C kills them. What a worker has started
+and left behind is killed when the worker has ended.
+
+Exit status: 0 if all workers exited with 0; else that of the first that failed, 128 + N if
+signal N ended it or the launcher. 127 or 126: PROGRAM is not there or cannot be executed.
+2: wrong arguments. 141: whoever read stdout has stopped.
+
+Examples:
+  holdfast run -n 4 ./train --epochs 3
+  holdfast run -n 2 --no-prefix sh -c 'echo I am $HOLDFAST_NAME'
+  holdfast run -n 8 --nnodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400 --plain-network ./train
+)";
+
+// CLI11 does not know of PROGRAM, as it is what remains.
+class UsageFormatter final : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: holdfast run [OPTIONS] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
+// CLI11's checks without their noise in the help text.
+template <class T>
+CLI::Validator in_range(T low, T high) {
+  return CLI::Range(low, high).description("");
+}
+CLI::Validator one_of(std::vector<std::string> words) { return CLI::IsMember(std::move(words)).description(""); }
+
+Duration seconds(double value) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value)); }
+
+[[noreturn]] void wrong(const std::string& message) { throw LaunchError(kStatusUsage, message); }
+
+bool is_good_name(std::string_view name) {
+  const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), good);
+}
+
+void check(const RunOptions& options) {
+  if (options.program.empty()) wrong("which PROGRAM? None was given");
+  if (options.program[0].starts_with('-')) wrong(fmt::format("unknown option {}", options.program[0]));
+  if (!is_good_name(options.name_prefix)) {
+    wrong(fmt::format("--name-prefix '{}' is not 1 to 64 letters, digits, '_', '-' or '.'", options.name_prefix));
+  }
+  if (options.node_rank >= options.node_count) {
+    wrong(fmt::format("--node-rank {} is outside 0 to {} (--nnodes {})", options.node_rank, options.node_count - 1,
+                      options.node_count));
+  }
+  if (options.node_count > 1 && options.rendezvous.empty()) {
+    wrong("--nnodes needs --rendezvous HOST:PORT: an address of node 0 that all nodes can reach");
+  }
+}
+
+// Where the coordinator is: here on any port, or at the rendezvous.
+struct Place {
+  ListenOptions listen;
+  std::string dial;  // "" for "whatever port it gets"
+};
+
+Place find_place(const RunOptions& options) {
+  if (options.rendezvous.empty()) return {};
+  Result<Endpoint> endpoint = resolve(options.rendezvous);
+  if (!endpoint) wrong(fmt::format("--rendezvous: {}", endpoint.failure().message));
+  if (endpoint->port == 0)
+    wrong(fmt::format("--rendezvous {}: choose a port, all nodes must know it", options.rendezvous));
+  if (!is_loopback(*endpoint) && !options.plain_network) {
+    wrong(fmt::format(
+        "--rendezvous {} is reachable from other machines, and traffic is not yet encrypted or authenticated: whoever "
+        "can reach it can join the job and call its functions. If you trust everybody on that network say so with "
+        "--plain-network",
+        options.rendezvous));
+  }
+  if (endpoint->is_wildcard()) wrong(fmt::format("--rendezvous {}: name one address of node 0", options.rendezvous));
+  return {.listen = {.bind = endpoint->host_text(), .port_first = endpoint->port}, .dial = options.rendezvous};
+}
+
+std::string job_name(const RunOptions& options) {
+  if (!options.job.empty()) return options.job;
+  // All nodes must come to the same name by themselves.
+  if (options.node_count > 1) return "rendezvous " + options.rendezvous;
+  return fmt::format("{:016x}", random_seed());
+}
+
+// Our own environment with `ours` in place of what it says about these names.
+std::vector<std::string> environment_with(const std::vector<std::string>& ours) {
+  std::vector<std::string> all = ours;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const std::string_view start = entry.substr(0, entry.find('=') + 1);
+    const auto is_same = [&](const std::string& own) { return !start.empty() && own.starts_with(start); };
+    if (std::none_of(ours.begin(), ours.end(), is_same)) all.emplace_back(entry);
+  }
+  return all;
+}
+
+struct Job {
+  const RunOptions& options;
+  std::string path;  // of the program
+  std::string name;
+  std::string coordinator;
+
+  Rank rank_of(uint32_t local) const { return Rank{options.node_rank * options.local_size + local}; }
+  std::string name_of(uint32_t local) const { return fmt::format("{}{}", options.name_prefix, rank_of(local).value); }
+};
+
+ChildSpec child_spec(const Job& job, uint32_t local) {
+  const RunOptions& options = job.options;
+  std::vector<std::string> ours = {
+      "HOLDFAST_COORDINATOR=" + job.coordinator,
+      fmt::format("HOLDFAST_RANK={}", job.rank_of(local).value),
+      fmt::format("HOLDFAST_WORLD_SIZE={}", options.local_size * options.node_count),
+      fmt::format("HOLDFAST_LOCAL_RANK={}", local),
+      "HOLDFAST_NAME=" + job.name_of(local),
+      "HOLDFAST_JOB=" + job.name,
+      fmt::format("HOLDFAST_LEASE_MS={}",
+                  std::chrono::milliseconds(static_cast<int64_t>(options.lease_s * 1000)).count()),
+  };
+  if (options.plain_network) ours.push_back("HOLDFAST_PLAIN_NETWORK=1");
+  return {.path = job.path, .arguments = options.program, .environment = environment_with(ours)};
+}
+
+// Pipes must not land on the numbers of stdin, stdout and stderr, which whoever started us may have closed.
+void fill_standard_descriptors() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::open("/dev/null", O_RDWR)) {
+    if (fd <= STDERR_FILENO) continue;
+    ::close(fd);
+    break;
+  }
+}
+
+// The workers of other machines may need the coordinator for longer than ours. The status.
+int wait_for_others(CoordinatorServer& server, Signals& signals) {
+  while (!server.wait_until_empty(std::chrono::milliseconds(100))) {
+    while (const auto event = signals.next()) {
+      if (event->signal != SIGCHLD) return 128 + event->signal;
+    }
+  }
+  return 0;
+}
+
+Output make_output(const RunOptions& options) {
+  const Color color = options.color == "always"  ? Color::always
+                      : options.color == "never" ? Color::never
+                                                 : Color::when_terminal;
+  return Output({.prefix = !options.no_prefix, .color = color});
+}
+
+int run(const RunOptions& options) {
+  check(options);
+  const char* search_path = std::getenv("PATH");
+  const Place place = find_place(options);
+  Job job{.options = options,
+          .path = find_program(options.program[0], search_path != nullptr ? search_path : "/usr/bin:/bin"),
+          .name = job_name(options),
+          .coordinator = place.dial};
+
+  fill_standard_descriptors();
+  const rlimit descriptors = raise_descriptor_limit();
+  Signals signals;  // before the coordinator's thread
+  std::unique_ptr<CoordinatorServer> server;
+  if (options.node_rank == 0) {
+    server = std::make_unique<CoordinatorServer>(
+        CoordinatorOptions{
+            .job = job.name, .world_size = options.local_size * options.node_count, .lease = seconds(options.lease_s)},
+        place.listen);
+    job.coordinator = server->address();
+  }
+  Output output = make_output(options);
+  Supervisor supervisor(signals, output, seconds(options.grace_s), [&](Rank rank, const std::string& how) {
+    if (server) server->declare_lost(rank, how);  // nothing happens if it has left
+  });
+  for (uint32_t local = 0; local < options.local_size; ++local) {
+    supervisor.add(job.rank_of(local), job.name_of(local), start_child(child_spec(job, local), signals, descriptors));
+  }
+  const int status = supervisor.run();
+  return status == 0 && server && options.node_count > 1 ? wait_for_others(*server, signals) : status;
+}
+
+}  // namespace
+
+CommandBody add_run_command(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  app.formatter(std::make_shared<UsageFormatter>());
+  app.footer(kFooter);
+  app.prefix_command();  // the first word that is no option of ours is PROGRAM
+  app.add_option("-n,--workers", options->local_size, "Workers on this machine (1)")
+      ->check(in_range(1u, 4096u))
+      ->type_name("COUNT");
+  app.add_option("--nnodes", options->node_count, "Machines in the job; run this once on each (1)")
+      ->check(in_range(1u, 65536u))
+      ->type_name("COUNT");
+  app.add_option("--node-rank", options->node_rank, "Which of them this is, from 0 (0)")->type_name("RANK");
+  app.add_option("--rendezvous", options->rendezvous, "Where node 0 listens")->type_name("HOST:PORT");
+  app.add_option("--job", options->job, "Name of the job, the same on all machines")->type_name("NAME");
+  app.add_option("--name-prefix", options->name_prefix, "Workers are called this and their rank (worker)")
+      ->type_name("TEXT");
+  app.add_option("--lease", options->lease_s, "A worker that is silent for so long is lost (10)")
+      ->check(in_range(0.1, 86400.0))
+      ->type_name("SECONDS");
+  app.add_option("--grace", options->grace_s, "Time to end when asked to, before being killed (5)")
+      ->check(in_range(0.0, 86400.0))
+      ->type_name("SECONDS");
+  app.add_flag("--no-prefix", options->no_prefix, "Show lines without the worker's name");
+  app.add_option("--color", options->color, "Colour the names: auto, always, never (auto: on a terminal)")
+      ->check(one_of({"auto", "always", "never"}))
+      ->type_name("WHEN");
+  app.add_flag("--plain-network", options->plain_network,
+               "Allow traffic between machines, which is not yet encrypted or authenticated");
+  return [options](const std::vector<std::string>& rest) {
+    options->program = rest;
+    return run(*options);
+  };
+}
+
+}  // namespace holdfast
