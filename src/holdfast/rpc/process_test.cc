@@ -79,7 +79,7 @@ TEST_F(ProcessTest, CallsAndEndsTogether) {
 }
 
 TEST_F(ProcessTest, AKilledWorkersCallsFailWithinTheLease) {
-  start("serve", 2, 1s);
+  start("serve", 2, 3s);
   Peer peer = worker->peer(1);
   Future<int> running = peer.async<report_and_wait>();
   ASSERT_TRUE(begun.wait_for_arrivals(1));
@@ -114,7 +114,7 @@ TEST_F(ProcessTest, WhatTheLauncherSeesIsKnownAtOnce) {
 
 // A killed worker that others wait for in shutdown does not keep them.
 TEST_F(ProcessTest, ShutdownDoesNotWaitForTheDead) {
-  start("serve", 2, 1s);
+  start("serve", 2, 3s);
   EXPECT_EQ(worker->peer(1).call<scale>(1, 2), 2.0);
   processes[0]->signal(SIGKILL);
   worker->shutdown();
@@ -124,7 +124,7 @@ TEST_F(ProcessTest, ShutdownDoesNotWaitForTheDead) {
 // A worker is stopped for longer than its lease and wakes up: others have declared it lost, and it must learn that
 // too, on its next call, and end.
 TEST_F(ProcessTest, AWorkerThatWakesUpTooLate) {
-  start("call_until_lost", 1, 1s);
+  start("call_until_lost", 1, 3s);
   ASSERT_TRUE(eventually([&] { return worker->stats().links == 1; }));
   Peer peer = worker->peer(1);
   EXPECT_EQ(peer.call<scale>(1, 2), 2.0);
