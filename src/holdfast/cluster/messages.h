@@ -113,11 +113,7 @@ struct Quiet {
 // A message of one of these kinds, ready to send.
 template <class T>
 MessagePtr cluster_message(Kind kind, const T& value) {
-  auto message = std::make_shared<Message>();
-  message->kind = kind;
-  wire::Writer writer(*message);
-  wire::encode(writer, value);
-  return message;
+  return std::make_shared<const Message>(wire::encode_message(kind, value));
 }
 
 inline MessagePtr cluster_message(Kind kind) {

@@ -18,11 +18,7 @@ MessagePtr bare(Kind kind) {
 
 template <class T>
 MessagePtr encoded(Kind kind, const T& value) {
-  auto message = std::make_shared<Message>();
-  message->kind = kind;
-  wire::Writer writer(*message);
-  wire::encode(writer, value);
-  return message;
+  return std::make_shared<const Message>(wire::encode_message(kind, value));
 }
 
 }  // namespace

@@ -208,10 +208,7 @@ Status Links::on_link_frame(Step& step, Link& link, InFrame& frame) {
 // ---- strangers
 
 void Links::refuse(Step& step, ConnectionId connection, Refused refused) {
-  auto message = std::make_shared<Message>();
-  message->kind = kRefused;
-  wire::Writer writer(*message);
-  wire::encode(writer, refused);
+  auto message = std::make_shared<const Message>(wire::encode_message(kRefused, refused));
   strangers_[connection].answer = std::move(message);  // the dialler closes; if not, the deadline does
   step.flush(connection);
 }
