@@ -1,4 +1,5 @@
-// Holdfast without libtorch: everything that a program needs to join a job, call and be called.
+// Holdfast without libtorch: everything that a program needs to join a job, call and be called, and hold
+// references to objects of other workers.
 #pragma once
 
 #include <holdfast/base/error.h>
@@ -8,3 +9,5 @@
 #include <holdfast/rpc/options.h>
 #include <holdfast/rpc/peer.h>
 #include <holdfast/rpc/worker.h>
+#include <holdfast/rref/debug_info.h>
+#include <holdfast/rref/rref.h>

@@ -163,6 +163,9 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
   Member& member = members_[rank];
   member.info = {.name = name, .rank = rank, .incarnation = {++last_incarnation_}, .address = join.address};
   member.instance = join.instance;
+  // Nothing from those who were lost before can have reached it.
+  member.losses_settled = lost_.size();
+  ++settled_count_;
   frame_bytes_max_ = join.frame_bytes_max;
   names_[member.info.name] = rank;
   instances_[member.instance] = rank;
@@ -174,6 +177,7 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
     broadcast(step, cluster_message(kReady));
   }
   if (progress_at_ == kNever && !ready_) progress_at_ = after(step.now, options_.progress_every);
+  try_settle(step);
 }
 
 void Coordinator::accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen) {
@@ -190,8 +194,10 @@ void Coordinator::accept(Step& step, ConnectionId connection, Member& member, ui
                cluster_message(kAccepted, Accepted{.self = member.info,
                                                    .world_size = options_.world_size,
                                                    .lease_ms = static_cast<uint64_t>(lease_ms),
-                                                   .losses = losses_seen}));
+                                                   .losses = losses_seen,
+                                                   .losses_settled = member.losses_settled}));
   tell_losses(step, connection, losses_seen);
+  tell_settled(step, connection, 0);  // JOIN does not say what it has heard; twice does no harm
   if (ready_) outbox_.send(step, connection, cluster_message(kReady));
   if (released_) outbox_.send(step, connection, cluster_message(kReleased));
 }
@@ -200,9 +206,27 @@ void Coordinator::tell_losses(Step& step, ConnectionId connection, uint64_t loss
   for (uint64_t i = losses_seen; i < lost_.size(); ++i) outbox_.send(step, connection, lost_[i]);
 }
 
-void Coordinator::on_heartbeat(Step& step, const Member& member, const Heartbeat& heartbeat) {
+void Coordinator::tell_settled(Step& step, ConnectionId connection, uint64_t settled_heard) {
+  if (settled_heard < settled_) outbox_.send(step, connection, cluster_message(kSettled, Counter64{settled_}));
+}
+
+void Coordinator::on_heartbeat(Step& step, Member& member, const Heartbeat& heartbeat) {
+  // More than was known can be settled only of losses that it has heard of. To believe it would free what is in use.
+  const uint64_t heard = std::min<uint64_t>(heartbeat.losses_seen, lost_.size());
+  if (heartbeat.losses_settled > std::max(member.losses_settled, heard)) {
+    return close(step, member.connection,
+                 {.code = Code::corrupt,
+                  .message = fmt::format("{} says that loss {} is settled, but it has heard of {}", member.info.name,
+                                         heartbeat.losses_settled, heard)});
+  }
   outbox_.send(step, member.connection, cluster_message(kHeartbeatAck, Counter64{heartbeat.counter}));
   tell_losses(step, member.connection, heartbeat.losses_seen);
+  tell_settled(step, member.connection, heartbeat.settled_heard);
+  if (heartbeat.losses_settled > member.losses_settled) {
+    member.losses_settled = heartbeat.losses_settled;
+    if (member.losses_settled == lost_.size()) ++settled_count_;
+    try_settle(step);
+  }
   if (released_) outbox_.send(step, member.connection, cluster_message(kReleased));
 }
 
@@ -255,8 +279,18 @@ void Coordinator::remove(Step& step, Rank rank, const std::string& why, Farewell
   if (!released_) {
     lost_.push_back(cluster_message(kLost, Lost{.number = lost_.size() + 1, .worker = gone.info, .reason = reason}));
     broadcast(step, lost_.back());
+    settled_count_ = 0;  // nobody can have passed this loss yet
   }
   try_release(step);
+}
+
+// Only the latest loss is ever said to be settled. A worker that is lost before it had confirmed what it got from one
+// lost earlier may have passed that on: so the earlier loss is not settled before the later one is, though all who are
+// left have passed the earlier one.
+void Coordinator::try_settle(Step& step) {
+  if (released_ || members_.empty() || settled_count_ != members_.size() || settled_ == lost_.size()) return;
+  settled_ = lost_.size();
+  broadcast(step, cluster_message(kSettled, Counter64{settled_}));
 }
 
 void Coordinator::declare_lost(Step& step, Rank rank, const std::string& reason) {

@@ -53,6 +53,8 @@ class Coordinator {
     bool quiet = false;
     uint64_t activity = 0;
     uint64_t confirmed_round = 0;  // the last round it answered quiet with the same activity
+    // Up to this loss, all that it received before hearing of the loss is confirmed. Never more than there are losses.
+    uint64_t losses_settled = 0;
   };
 
   void on_frame(Step& step, ConnectionId connection, InFrame& frame);
@@ -60,7 +62,8 @@ class Coordinator {
   std::string why_not(const Join& join, Rank rank, const std::string& name) const;
   void accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen);
   void tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen);
-  void on_heartbeat(Step& step, const Member& member, const Heartbeat& heartbeat);
+  void tell_settled(Step& step, ConnectionId connection, uint64_t settled_heard);
+  void on_heartbeat(Step& step, Member& member, const Heartbeat& heartbeat);
   void on_lookup(Step& step, ConnectionId connection, const Lookup& lookup);
   void on_quiet(Step& step, Member& member, const Quiet& quiet);
   enum class Farewell { none, fence };
@@ -68,6 +71,7 @@ class Coordinator {
   void set_quiet(Member& member, bool quiet);
   void check_leases(Step& step);
   void try_release(Step& step);
+  void try_settle(Step& step);
   void tell_progress(Step& step);
   std::string missing_ranks() const;
   std::string present_names() const;
@@ -97,6 +101,8 @@ class Coordinator {
   std::unordered_map<uint64_t, std::string> fenced_;
   // Every LOST so far, for members that were cut off when it was said. lost_[i] has number i + 1.
   std::vector<MessagePtr> lost_;
+  size_t settled_count_ = 0;  // members whose losses_settled is the latest loss
+  uint64_t settled_ = 0;      // the last SETTLED that was said
   uint32_t last_incarnation_ = 0;
   uint64_t frame_bytes_max_ = 0;  // that of those who are here
   bool ready_ = false;            // the world was complete once

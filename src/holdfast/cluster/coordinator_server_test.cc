@@ -65,7 +65,10 @@ class Client final : public TransportEvents, public MemberEvents {
     member_.collect(connection, out);
   }
   void on_accepted(Step&, const WorkerInfo&) override {}
-  void on_worker_lost(Step&, const WorkerInfo& worker, const std::string&) override { lost.push_back(worker.rank); }
+  void on_worker_lost(Step&, const WorkerInfo& worker, const std::string&, uint64_t) override {
+    lost.push_back(worker.rank);
+  }
+  void on_settled(Step&, uint64_t) override {}
   void on_fenced(Step&, const std::string& reason) override { fenced.push_back(reason); }
   void on_check(Step&, uint64_t) override {}
 

@@ -12,6 +12,7 @@ namespace {
 
 // A lease from the wire: long enough for arithmetic to be safe, and never zero.
 constexpr uint64_t kLeaseMsMax = uint64_t{1000} * 3600 * 24 * 365;
+constexpr size_t kUnansweredHeartbeatsMax = 16;
 
 // Completions run outside the lock.
 template <class Callback, class Value>
@@ -109,6 +110,7 @@ Status Member::on_frame(Step& step, InFrame& frame) {
   }
   if (kind == kFound) return with(Found(), [&](Found found) { on_found(step, std::move(found)); });
   if (kind == kLost) return with(Lost(), [&](Lost lost) { on_lost(step, lost); });
+  if (kind == kSettled) return with(Counter64(), [&](Counter64 number) { on_settled(step, number.value); });
   if (kind == kFenced) return with(Text(), [&](Text text) { become_fenced(step, text.text); });
   if (kind == kCheck) return with(Counter64(), [&](Counter64 round) { events_.on_check(step, round.value); });
   if (kind == kReleased) {
@@ -160,11 +162,23 @@ void Member::on_accepted(Step& step, const Accepted& accepted) {
     self_ = accepted.self;
     learn(self_);
     losses_seen_ = accepted.losses;
+    losses_settled_ = accepted.losses_settled;
     events_.on_accepted(step, self_);
   }
   // Said before the connection broke, and perhaps not heard.
   for (auto& [request, pending] : lookups_) send(step, cluster_message(kLookup, pending.lookup));
   if (last_quiet_) send(step, cluster_message(kQuiet, *last_quiet_));
+}
+
+void Member::say_heartbeat(Step& step) {
+  heartbeat_at_ = after(step.now, lease_ / 4);
+  ++heartbeat_;
+  // The oldest must stay, for it tells how long the coordinator has been silent.
+  if (heartbeats_.size() < kUnansweredHeartbeatsMax) heartbeats_[heartbeat_] = step.now;
+  send(step, cluster_message(kHeartbeat, Heartbeat{.counter = heartbeat_,
+                                                   .losses_seen = losses_seen_,
+                                                   .losses_settled = losses_settled_,
+                                                   .settled_heard = settled_heard_}));
 }
 
 void Member::on_join_refused(Step& step, const std::string& text) {
@@ -251,13 +265,30 @@ void Member::on_found(Step& step, Found found) {
 }
 
 void Member::on_lost(Step& step, const Lost& lost) {
+  if (state_ == State::joining) return;         // it overtook ACCEPTED, which says where counting starts
   if (lost.number != losses_seen_ + 1) return;  // heard before; or one in between was missed: all are said again
   losses_seen_ = lost.number;
   Incarnation& newest = lost_[lost.worker.rank];
   newest = std::max(newest, lost.worker.incarnation);
   auto known = known_.find(lost.worker.rank);
   if (known != known_.end() && known->second.incarnation <= lost.worker.incarnation) known_.erase(known);
-  events_.on_worker_lost(step, lost.worker, lost.reason);
+  events_.on_worker_lost(step, lost.worker, lost.reason, lost.number);
+}
+
+void Member::report_settled(Step& step, uint64_t number) {
+  if (state_ == State::fenced || state_ == State::left) return;
+  HOLDFAST_CHECK(number <= losses_seen_);  // what came before a loss is known only when the loss is
+  if (number <= losses_settled_) return;
+  losses_settled_ = number;
+  if (greeted_) say_heartbeat(step);  // else the next ACCEPTED causes one
+}
+
+void Member::on_settled(Step& step, uint64_t number) {
+  if (state_ != State::accepted && state_ != State::ready) return;
+  // Heard before; or LOST was missed: heartbeats tell the coordinator, which then says both again, in order.
+  if (number <= settled_heard_ || number > losses_seen_) return;
+  settled_heard_ = number;
+  events_.on_settled(step, number);
 }
 
 // ---- leaving
@@ -327,12 +358,7 @@ void Member::on_time(Step& step) {
     heartbeat_at_ = kNever;
     step.closes.push_back({connection_, {.code = Code::timeout, .message = "it does not answer heartbeats"}});
   }
-  if (step.now >= heartbeat_at_) {
-    heartbeat_at_ = after(step.now, lease_ / 4);
-    heartbeats_[++heartbeat_] = step.now;
-    if (heartbeats_.size() > 16) heartbeats_.erase(heartbeats_.begin());
-    send(step, cluster_message(kHeartbeat, Heartbeat{.counter = heartbeat_, .losses_seen = losses_seen_}));
-  }
+  if (step.now >= heartbeat_at_) say_heartbeat(step);
   if (step.now >= join_deadline_) {
     const std::string who = state_ == State::joining
                                 ? fmt::format("the coordinator at {} cannot be reached ({})", options_.coordinator,

@@ -32,7 +32,11 @@ class MemberEvents {
  public:
   virtual ~MemberEvents() = default;
   virtual void on_accepted(Step& step, const WorkerInfo& self) = 0;
-  virtual void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason) = 0;
+  // Losses are numbered from 1; each is heard once, in order. A newcomer hears of those before its time too.
+  virtual void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) = 0;
+  // All losses up to this number are settled: nothing that those workers sent is on its way to anybody any more.
+  // The number grows each time, and on_worker_lost has run for every loss up to it.
+  virtual void on_settled(Step& step, uint64_t number) = 0;
   // This worker was declared lost, or must assume so.
   virtual void on_fenced(Step& step, const std::string& reason) = 0;
   // The coordinator asks whether this worker is quiet; see report_quiet.
@@ -54,6 +58,8 @@ class Member {
   // Waits until no call is under way anywhere; `done` runs when the coordinator releases everybody.
   void leave_together(Step& step, Time deadline, Done done);
   void report_quiet(Step& step, uint64_t round, bool quiet, uint64_t activity);
+  // Everything this worker received before it heard of loss `number` is confirmed. Must have heard of that loss.
+  void report_settled(Step& step, uint64_t number);
   // Leaves without waiting for anybody.
   void leave(Step& step, const std::string& text);
 
@@ -96,8 +102,10 @@ class Member {
   void on_join_refused(Step& step, const std::string& text);
   void on_found(Step& step, Found found);
   void on_lost(Step& step, const Lost& lost);
+  void on_settled(Step& step, uint64_t number);
   void become_fenced(Step& step, const std::string& reason);
   void say_join(Step& step);
+  void say_heartbeat(Step& step);
   void repeat(Step& step);
   bool awaits_answer() const;
   void finish_join(Step& step, Status status);
@@ -134,11 +142,13 @@ class Member {
 
   Time repeat_at_ = kNever;
   uint64_t losses_seen_ = 0;
+  uint64_t losses_settled_ = 0;  // see report_settled; for a newcomer, from the losses before its time
+  uint64_t settled_heard_ = 0;   // never more than losses_seen_
   Duration lease_{};
   Time lease_until_ = kNever;
   Time heartbeat_at_ = kNever;  // never while there is no connection that was greeted
   uint64_t heartbeat_ = 0;
-  // When each heartbeat on this connection that is not answered yet was sent.
+  // When each heartbeat on this connection that is not answered yet was sent; the first few, if there are many.
   std::map<uint64_t, Time> heartbeats_;
 
   Time join_deadline_ = kNever;

@@ -27,8 +27,9 @@ inline constexpr Kind kQuiet{27};
 inline constexpr Kind kCheck{28};
 inline constexpr Kind kReleased{29};
 inline constexpr Kind kLeave{30};
+inline constexpr Kind kSettled{31};
 
-inline constexpr std::array<KindName, 15> kClusterKinds = {{{kJoin, "JOIN"},
+inline constexpr std::array<KindName, 16> kClusterKinds = {{{kJoin, "JOIN"},
                                                             {kAccepted, "ACCEPTED"},
                                                             {kJoinRefused, "JOIN_REFUSED"},
                                                             {kWaiting, "WAITING"},
@@ -42,7 +43,8 @@ inline constexpr std::array<KindName, 15> kClusterKinds = {{{kJoin, "JOIN"},
                                                             {kQuiet, "QUIET"},
                                                             {kCheck, "CHECK"},
                                                             {kReleased, "RELEASED"},
-                                                            {kLeave, "LEAVE"}}};
+                                                            {kLeave, "LEAVE"},
+                                                            {kSettled, "SETTLED"}}};
 
 struct Join {
   std::string job;
@@ -61,7 +63,9 @@ struct Accepted {
   uint32_t world_size = 0;
   uint64_t lease_ms = 0;
   uint64_t losses = 0;  // that a new member need not hear of
-  HOLDFAST_FIELDS(Accepted, self, world_size, lease_ms, losses)
+  // Up to this loss there is nothing to settle for the worker: they were before its time, or it has said so.
+  uint64_t losses_settled = 0;
+  HOLDFAST_FIELDS(Accepted, self, world_size, lease_ms, losses, losses_settled)
 };
 
 // JOIN_REFUSED, WAITING, FENCED, LEAVE.
@@ -72,11 +76,13 @@ struct Text {
 
 struct Heartbeat {
   uint64_t counter = 0;
-  uint64_t losses_seen = 0;
-  HOLDFAST_FIELDS(Heartbeat, counter, losses_seen)
+  uint64_t losses_seen = 0;     // how many LOST it has heard
+  uint64_t losses_settled = 0;  // everything it received before it heard of this loss is confirmed
+  uint64_t settled_heard = 0;   // the last SETTLED it heard
+  HOLDFAST_FIELDS(Heartbeat, counter, losses_seen, losses_settled, settled_heard)
 };
 
-// HEARTBEAT_ACK, CHECK.
+// HEARTBEAT_ACK, CHECK, SETTLED.
 struct Counter64 {
   uint64_t value = 0;
   HOLDFAST_FIELDS(Counter64, value)

@@ -58,6 +58,14 @@ CallId Calls::start(Step& step, WorkerPtr to, const Function& function, std::sha
   return call;
 }
 
+bool Calls::start_kept(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message, Time deadline) {
+  // No entry in the table; the id only tells it from the other calls that `to` serves for us.
+  constexpr uint64_t kKeptBit = uint64_t{1} << 63;
+  ++activity_;
+  stamp_call(*message, {kKeptBit | ++kept_calls_}, deadline == kNever ? Duration::max() : deadline - step.now);
+  return post_.send(step, to, std::move(message), true) != 0;
+}
+
 Calls::Made* Calls::find(CallId call) {
   const auto slot = static_cast<uint32_t>(call.value);
   if (slot >= made_.size()) return nullptr;
@@ -101,6 +109,7 @@ Failure Calls::lost_failure(const Made& made, const std::string& reason) const {
 // What the callee says, in words that make sense to the caller.
 Failure Calls::translate(const Made& made, Failure failure) const {
   const std::string& worker = made.to->name;
+  if (!failure.worker.empty()) return failure;  // complete as it is: it speaks of something earlier
   switch (failure.code) {
     case Code::no_such_function:
       failure.message = fmt::format(
@@ -156,11 +165,7 @@ void Calls::on_time(Step& step) {
 
 // ---- calls that this worker serves
 
-void Calls::answer(Step& step, const WorkerPtr& to, CallId call, Failure failure) {
-  post_.send(step, to, failed_reply(call, failure), false);
-}
-
-Status Calls::on_call(Step& step, const WorkerPtr& from, Message message) {
+Status Calls::on_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper) {
   wire::Reader reader(message);
   const CallHeader header = read_call_header(reader);
   if (!reader.ok())
@@ -179,7 +184,11 @@ Status Calls::on_call(Step& step, const WorkerPtr& from, Message message) {
   }
   if (refusal) {
     post_.grant_credit(step, from->id(), message.total_bytes());
-    answer(step, from, header.call, std::move(*refusal));
+    if (keeper) {
+      step.closures.emplace_back([keeper, failure = std::move(*refusal)]() mutable { keeper->fail("", std::move(failure)); });
+    } else {
+      post_.send(step, from, failed_reply(header.call, *refusal), false);
+    }
     return {};
   }
   const Time deadline = header.timeout_us == 0 || header.timeout_us > INT64_MAX / 1000
@@ -189,7 +198,7 @@ Status Calls::on_call(Step& step, const WorkerPtr& from, Message message) {
   if (!fresh) return Failure{.code = Code::corrupt, .message = fmt::format("{} made the same call twice", from->name)};
   const size_t arguments_at = message.body.size() - reader.remaining();
   auto call = std::make_shared<ServedCall>(host_, *found.function, from, header.call, deadline, std::move(message),
-                                           arguments_at);
+                                           arguments_at, std::move(keeper));
   place->second = call.get();
   if (call->quick() && host_.runs_quick_work_now()) {
     // It starts at once. Now and not with the reply: it may block after all, and wait for another call.
@@ -222,14 +231,14 @@ bool Calls::begin(Step& step, ServedCall& call) {
   return false;
 }
 
-void Calls::respond(Step& step, ServedCall& call, MessagePtr reply) {
+void Calls::respond(Step& step, ServedCall& call, std::shared_ptr<Message> reply) {
   if (!call.credited) {
     call.credited = true;
     post_.grant_credit(step, call.caller->id(), call.message.total_bytes());
   }
   ++activity_;
   if (served_.erase({call.caller->id(), call.id}) == 0) return;  // the caller is lost
-  post_.send(step, call.caller, std::move(reply), false);
+  if (reply) post_.send(step, call.caller, std::move(reply), false);
 }
 
 // ---- the end
@@ -246,7 +255,7 @@ void Calls::on_worker_lost(Step& step, const WorkerInfo& worker, const std::stri
 void Calls::cancel_served(Step& step, const std::optional<WorkerId>& caller) {
   std::vector<ServedKey> keys;
   for (const auto& [key, served] : served_) {
-    if (!caller || key.caller == *caller) keys.push_back(key);
+    if (!caller || (key.caller == *caller && !served->kept())) keys.push_back(key);
   }
   std::sort(keys.begin(), keys.end());  // cancelling may send: the same order in every run
   for (const ServedKey& key : keys) {

@@ -18,7 +18,7 @@ class Post {
  public:
   virtual ~Post() = default;
   // The message's number on its link; 0: that worker is lost.
-  virtual uint64_t send(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) = 0;
+  virtual uint64_t send(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message, bool windowed) = 0;
   virtual bool maybe_sent(const WorkerId& to, uint64_t number) const = 0;
   virtual void grant_credit(Step& step, const WorkerId& from, uint64_t bytes) = 0;
 };
@@ -31,16 +31,19 @@ class Calls {
   // REPLY, or the failure. Returns the call's id, or 0 if it failed at once (the completion runs all the same).
   CallId start(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Time deadline,
                Completion completion);
+  // Starts a call whose result stays there: there is nothing to wait for. False: that worker is lost.
+  bool start_kept(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message, Time deadline);
   // Forgets a call without completing it, and tells the callee. Unknown ids (completed meanwhile) are ignored.
   void cancel(Step& step, CallId call);
 
-  Status on_call(Step& step, const WorkerPtr& from, Message message);
+  // With a keeper, that gets the result and no reply is sent.
+  Status on_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper = nullptr);
   Status on_reply(Step& step, const WorkerInfo& from, Message message);
   Status on_cancel(Step& step, const WorkerInfo& from, const Message& message);
 
   // See CallHost::begin.
   bool begin(Step& step, ServedCall& call);
-  void respond(Step& step, ServedCall& call, MessagePtr reply);
+  void respond(Step& step, ServedCall& call, std::shared_ptr<Message> reply);
 
   // That worker is gone: its calls are cancelled, calls to it fail.
   void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason);
@@ -93,7 +96,6 @@ class Calls {
   void fail(Step& step, CallId call, Failure failure);
   Failure lost_failure(const Made& made, const std::string& reason) const;
   Failure translate(const Made& made, Failure failure) const;
-  void answer(Step& step, const WorkerPtr& to, CallId call, Failure failure);
   // Cancels and forgets the calls of that caller; of everybody if none is given.
   void cancel_served(Step& step, const std::optional<WorkerId>& caller);
 
@@ -107,6 +109,7 @@ class Calls {
   // until it turns out too late to begin, or until the caller's death.
   std::unordered_map<ServedKey, ServedCall*, ServedKeyHash> served_;
   uint64_t activity_ = 0;
+  uint64_t kept_calls_ = 0;  // started here
   std::string refusing_;
 };
 

@@ -27,7 +27,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
   };
 
   // Post
-  uint64_t send(Step&, const WorkerPtr& to, MessagePtr message, bool windowed) override {
+  uint64_t send(Step&, const WorkerPtr& to, std::shared_ptr<Message> message, bool windowed) override {
     if (dead_) return 0;
     sent_.push_back({to, std::move(message), windowed});
     return ++last_number_;
@@ -43,7 +43,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
     run([&](Step& step) { go = calls_.begin(step, call); });
     return go;
   }
-  void respond(ServedCall& call, MessagePtr reply) override {
+  void respond(ServedCall& call, std::shared_ptr<Message> reply) override {
     run([&](Step& step) { calls_.respond(step, call, std::move(reply)); });
   }
 
@@ -214,6 +214,7 @@ TEST_F(CallsTest, AReplyThatDoesNotDecodeFailsItsCall) {
   const CallId call = start();
   Message message{.kind = kReply, .body = {}, .attachments = {}};
   wire::Writer writer(message);
+  writer.boolean(false);
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(200);  // no such error code
   Status status;

@@ -1,4 +1,5 @@
 #include <holdfast/rpc/function.h>
+#include <holdfast/rpc/object_name.h>
 
 #include <cxxabi.h>
 
@@ -110,11 +111,16 @@ FunctionLookup find_function(uint64_t id, uint64_t signature_id) {
   return result;
 }
 
-std::string function_name_from_tag(const std::type_info& tag) {
+std::string cpp_type_name(const std::type_info& type) {
   int status = 0;
-  char* demangled = abi::__cxa_demangle(tag.name(), nullptr, nullptr, &status);
-  std::string text = status == 0 && demangled != nullptr ? demangled : tag.name();
+  char* demangled = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string text = status == 0 && demangled != nullptr ? demangled : type.name();
   std::free(demangled);
+  return text;
+}
+
+std::string function_name_from_tag(const std::type_info& tag) {
+  std::string text = cpp_type_name(tag);
 
   // "holdfast::FunctionTag<&ns::scale>", "...<&(int ns::twice<int>(int) const)>", "...<main::{lambda(int)#1}{}>"
   constexpr std::string_view kOpening = "FunctionTag<";

@@ -9,9 +9,14 @@ namespace holdfast {
 
 namespace {
 
-// The id and the time left are written as MessagePack's uint 64 whatever their size.
+// Where the things with a fixed place stand. The id and the time left are written as MessagePack's uint 64
+// whatever their size.
+constexpr size_t kCargoAt = 0;
+constexpr size_t kCallAt = 1;
 constexpr uint8_t kUint64 = 0xcf;
 constexpr size_t kUint64Bytes = 9;
+constexpr uint8_t kFalse = 0xc2;
+constexpr uint8_t kTrue = 0xc3;
 
 void fill_in(Message& message, size_t at, uint64_t value) {
   HOLDFAST_CHECK(message.body.size() >= at + kUint64Bytes && message.body[at] == kUint64);
@@ -22,6 +27,7 @@ void fill_in(Message& message, size_t at, uint64_t value) {
 }  // namespace
 
 void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature) {
+  writer.boolean(false);
   writer.unsigned_integer(UINT64_MAX);  // the places of the id and of the time left
   writer.unsigned_integer(UINT64_MAX);
   writer.unsigned_integer(function);
@@ -30,13 +36,14 @@ void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signatu
 
 void stamp_call(Message& message, CallId call, Duration time_left) {
   const int64_t left_us = std::chrono::duration_cast<std::chrono::microseconds>(time_left).count();
-  fill_in(message, 0, call.value);
-  fill_in(message, kUint64Bytes,
+  fill_in(message, kCallAt, call.value);
+  fill_in(message, kCallAt + kUint64Bytes,
           time_left == Duration::max() ? 0 : static_cast<uint64_t>(std::max<int64_t>(left_us, 1)));
 }
 
 CallHeader read_call_header(wire::Reader& reader) {
   CallHeader header;
+  reader.boolean();
   header.call = {reader.unsigned_integer()};
   header.timeout_us = reader.unsigned_integer();
   header.function = reader.unsigned_integer();
@@ -45,14 +52,16 @@ CallHeader read_call_header(wire::Reader& reader) {
 }
 
 void write_reply_header(wire::Writer& writer, CallId call) {
+  writer.boolean(false);
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(0);
 }
 
-MessagePtr failed_reply(CallId call, const Failure& failure) {
+std::shared_ptr<Message> failed_reply(CallId call, const Failure& failure) {
   auto message = std::make_shared<Message>();
   message->kind = kReply;
   wire::Writer writer(*message);
+  writer.boolean(false);
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(static_cast<uint8_t>(failure.code));
   writer.string(failure.message);
@@ -63,6 +72,7 @@ MessagePtr failed_reply(CallId call, const Failure& failure) {
 
 ReplyHeader read_reply_header(wire::Reader& reader) {
   ReplyHeader header;
+  reader.boolean();
   header.call = {reader.unsigned_integer()};
   const uint64_t code = reader.unsigned_integer();
   if (code == 0) return header;
@@ -78,12 +88,28 @@ ReplyHeader read_reply_header(wire::Reader& reader) {
   return header;
 }
 
-MessagePtr cancel_message(CallId call) {
+std::shared_ptr<Message> cancel_message(CallId call) {
   auto message = std::make_shared<Message>();
   message->kind = kCancel;
   wire::Writer writer(*message);
   writer.unsigned_integer(call.value);
   return message;
+}
+
+void attach_cargo(Message& message, Bytes bytes) {
+  HOLDFAST_CHECK(!message.body.empty() && message.body[kCargoAt] == kFalse);
+  message.body[kCargoAt] = kTrue;
+  auto owner = std::make_shared<const Bytes>(std::move(bytes));
+  wire::Writer(message).attach({.owner = owner, .data = owner->data(), .bytes = owner->size()});
+}
+
+Result<ByteView> find_cargo(const Message& message) {
+  if (message.body.empty() || message.body[kCargoAt] != kTrue) return ByteView();
+  if (message.attachments.empty() || message.attachments.back().bytes == 0) {
+    return Failure{.code = Code::corrupt, .message = "a message without the cargo that it speaks of"};
+  }
+  const Attachment& cargo = message.attachments.back();
+  return ByteView(cargo.data, cargo.bytes);
 }
 
 }  // namespace holdfast

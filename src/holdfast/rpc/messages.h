@@ -1,5 +1,6 @@
 // The messages of calls. See docs/protocol.md, "Calls". Their bodies are a few MessagePack values in front of
-// the arguments or the result, which only the function's own types can read.
+// the arguments or the result, which only the function's own types can read. The first one says whether the last
+// attachment is cargo.
 #pragma once
 
 #include <array>
@@ -28,20 +29,25 @@ struct CallHeader {
 };
 
 // The id and the time left are known only once the call is entered in the table, after its arguments were
-// encoded: they have a fixed place, which is filled in by stamp_call.
+// encoded, and the cargo later still: they have a fixed place, which is filled in by stamp_call and attach_cargo.
 void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature);
 void stamp_call(Message& message, CallId call, Duration time_left);
 CallHeader read_call_header(wire::Reader& reader);
 
 // What stands before the result in a REPLY: the call, then 0, or a Code and the rest of a Failure.
 void write_reply_header(wire::Writer& writer, CallId call);
-MessagePtr failed_reply(CallId call, const Failure& failure);
+std::shared_ptr<Message> failed_reply(CallId call, const Failure& failure);
 struct ReplyHeader {
   CallId call;
   std::optional<Failure> failure;
 };
 ReplyHeader read_reply_header(wire::Reader& reader);
 
-MessagePtr cancel_message(CallId call);
+std::shared_ptr<Message> cancel_message(CallId call);
+
+// Cargo in a CALL, a REPLY, or what looks like one.
+void attach_cargo(Message& message, Bytes bytes);
+// The bytes of the cargo; empty: there is none. A failure: the message says that there is, and that is not so.
+Result<ByteView> find_cargo(const Message& message);
 
 }  // namespace holdfast

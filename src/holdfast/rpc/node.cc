@@ -24,13 +24,43 @@ void Node::add_protocol(Kind first, Kind last, Protocol& protocol) { protocols_.
 
 // ---- sending
 
-uint64_t Node::send(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) {
+uint64_t Node::send(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message, bool windowed) {
   if (message->kind > kCancel) ++protocol_messages_;
+  for (const Registered& entry : protocols_) entry.protocol->before_send(step, to);
+  if (message->cargo) {
+    if (stopped_ || fenced_ || links_.is_lost(to->id())) {
+      step.garbage.push_back(std::move(message->cargo));
+      return 0;
+    }
+    load(step, to, *message);
+  }
   if (!is_self(to->id())) return links_.send(step, to, std::move(message), windowed);
   if (windowed) local_inflight_bytes_ += message->total_bytes();
   const Status status = on_message(step, self_, *message);
   HOLDFAST_CHECK(status.ok());  // our own message
   return 1;
+}
+
+void Node::load(Step& step, const WorkerPtr& to, Message& message) {
+  std::shared_ptr<Cargo> cargo = std::move(message.cargo);
+  message.cargo.reset();
+  attach_cargo(message, static_cast<OutgoingCargo&>(*cargo).load(step, to));
+  step.garbage.push_back(std::move(cargo));
+}
+
+Status Node::unload(Step& step, const WorkerPtr& from, Message& message) {
+  Result<ByteView> bytes = find_cargo(message);
+  if (!bytes) return std::move(bytes.failure());
+  if (bytes->empty()) return {};
+  if (unloader_ == nullptr) {
+    return Failure{.code = Code::corrupt,
+                   .message = fmt::format("{} sent cargo, which this program does not know", from->name)};
+  }
+  Result<std::shared_ptr<Cargo>> cargo = unloader_->unload(step, from, *bytes);
+  if (!cargo) return std::move(cargo.failure());
+  message.cargo = std::move(*cargo);
+  step.garbage.push_back(message.cargo);  // wherever the message ends, its cargo ends outside the lock
+  return {};
 }
 
 bool Node::has_room(const WorkerId& to, uint64_t bytes) const {
@@ -48,27 +78,35 @@ void Node::grant_credit(Step& step, const WorkerId& from, uint64_t bytes) {
   step.room_opened = true;
 }
 
-CallId Node::start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message,
-                        Time deadline, Completion completion) {
-  std::optional<Failure> refusal;
+std::optional<Failure> Node::why_not_start(const Step& step, const WorkerInfo& to, const Function& function,
+                                           const Message& message, Time deadline) const {
   if (stopped_) {
-    refusal =
-        Failure{.code = Code::shutdown, .message = fmt::format("{} cannot be called: {}", function.name, stop_reason_)};
-  } else if (fenced_) {
-    refusal = Failure{
+    return Failure{.code = Code::shutdown,
+                   .message = fmt::format("{} cannot be called: {}", function.name, stop_reason_)};
+  }
+  if (fenced_) {
+    return Failure{
         .code = Code::worker_lost,
         .message = fmt::format("{} cannot be called: this worker was declared lost: {}", function.name, stop_reason_),
         .worker = self_->name};
-  } else if (message->total_bytes() > options_.frame_bytes_max) {
-    refusal = Failure{
+  }
+  if (message.total_bytes() > options_.frame_bytes_max) {
+    return Failure{
         .code = Code::invalid_argument,
         .message = fmt::format("the arguments of {} take {} bytes, over the limit of {} (Options::frame_bytes_max)",
-                               function.name, message->total_bytes(), options_.frame_bytes_max)};
-  } else if (step.now >= deadline) {
-    refusal = Failure{.code = Code::timeout,
-                      .message = fmt::format("{} on {} was not sent: its time was up before", function.name, to->name)};
+                               function.name, message.total_bytes(), options_.frame_bytes_max)};
   }
-  if (refusal) {
+  if (step.now >= deadline) {
+    return Failure{.code = Code::timeout,
+                   .message = fmt::format("{} on {} was not sent: its time was up before", function.name, to.name)};
+  }
+  return std::nullopt;
+}
+
+CallId Node::start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message,
+                        Time deadline, Completion completion) {
+  if (std::optional<Failure> refusal = why_not_start(step, *to, function, *message, deadline)) {
+    step.garbage.push_back(std::move(message));
     step.completed.push_back({std::move(completion), std::move(*refusal)});
     return {};
   }
@@ -77,14 +115,33 @@ CallId Node::start_call(Step& step, WorkerPtr to, const Function& function, std:
   return call;
 }
 
+std::optional<Failure> Node::start_kept_call(Step& step, const WorkerPtr& to, const Function& function,
+                                             std::shared_ptr<Message> message, Time deadline) {
+  if (std::optional<Failure> refusal = why_not_start(step, *to, function, *message, deadline)) {
+    step.garbage.push_back(std::move(message));
+    return refusal;
+  }
+  const bool sent = calls_.start_kept(step, to, std::move(message), deadline);
+  follow_quiet(step);
+  if (sent) return std::nullopt;
+  return Failure{.code = Code::worker_lost,
+                 .message = fmt::format("{} was not sent: {} is not in the job any more", function.name, to->name),
+                 .worker = to->name};
+}
+
+Status Node::receive_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper) {
+  return calls_.on_call(step, from, std::move(message), std::move(keeper));
+}
+
 bool Node::begin(Step& step, ServedCall& call) {
   const bool go = calls_.begin(step, call);
   if (!go) follow_quiet(step);
   return go;
 }
 
-void Node::respond(Step& step, ServedCall& call, MessagePtr reply) {
-  if (reply->total_bytes() > options_.frame_bytes_max) {
+void Node::respond(Step& step, ServedCall& call, std::shared_ptr<Message> reply) {
+  if (reply && reply->cargo) step.garbage.push_back(reply->cargo);  // whether it is sent or not
+  if (reply && reply->total_bytes() > options_.frame_bytes_max) {
     reply = failed_reply(
         call.id, {.code = Code::overloaded,
                   .message = fmt::format("the result takes {} bytes, over the limit of {} (Options::frame_bytes_max)",
@@ -98,6 +155,9 @@ void Node::respond(Step& step, ServedCall& call, MessagePtr reply) {
 
 Status Node::on_message(Step& step, const WorkerPtr& from, Message message) {
   const Kind kind = message.kind;
+  if (kind == kCall || kind == kReply) {
+    if (Status status = unload(step, from, message); !status.ok()) return status;
+  }
   if (kind == kCall) return calls_.on_call(step, from, std::move(message));
   if (kind == kReply) return calls_.on_reply(step, *from, std::move(message));
   if (kind == kCancel) return calls_.on_cancel(step, *from, message);
@@ -117,12 +177,18 @@ void Node::on_accepted(Step&, const WorkerInfo& self) {
   links_.set_self(self);
 }
 
-void Node::on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason) {
+void Node::on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) {
   // First the calls: whether they were sent is known only while the link is there.
   calls_.on_worker_lost(step, worker, reason);
-  for (const Registered& entry : protocols_) entry.protocol->on_worker_lost(step, worker);
   links_.lose(step, worker.id(),
               {.code = Code::worker_lost, .message = fmt::format("{} is lost: {}", worker.name, reason)});
+  for (const Registered& entry : protocols_) entry.protocol->on_worker_lost(step, worker, number);
+  if (unloader_ == nullptr) report_settled(step, number);  // nothing here holds references: nothing is unconfirmed
+  follow_quiet(step);
+}
+
+void Node::on_settled(Step& step, uint64_t number) {
+  for (const Registered& entry : protocols_) entry.protocol->on_settled(step, number);
   follow_quiet(step);
 }
 
@@ -173,6 +239,7 @@ void Node::stop(Step& step, const std::string& why) {
   const Failure failure{.code = Code::shutdown, .message = why};
   calls_.refuse_new(why);
   calls_.fail_all(step, failure);
+  for (const Registered& entry : protocols_) entry.protocol->stop(step);
   links_.close_all(step, failure);
   step.room_opened = true;
 }
@@ -212,13 +279,16 @@ void Node::on_time(Step& step) {
   if (!stopped_) {
     links_.on_time(step);
     calls_.on_time(step);
+    for (const Registered& entry : protocols_) entry.protocol->on_time(step);
   }
   follow_quiet(step);
 }
 
 Time Node::next_wakeup() const {
   if (stopped_) return member_.next_wakeup();
-  return std::min({member_.next_wakeup(), links_.next_wakeup(), calls_.next_wakeup()});
+  Time next = std::min({member_.next_wakeup(), links_.next_wakeup(), calls_.next_wakeup()});
+  for (const Registered& entry : protocols_) next = std::min(next, entry.protocol->next_wakeup());
+  return next;
 }
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// Node: the whole protocol of one worker - links, membership, calls - as one state machine. Events and the time
+// Node: the whole protocol of one worker - links, membership, calls, what stands above - as one state machine. Events and the time
 // go in, Steps come out. The production Runtime and the simulator drive the same class.
 //
 // Not thread-safe: the driver holds its lock around every call.
@@ -11,6 +11,7 @@
 #include <holdfast/cluster/member.h>
 #include <holdfast/link/links.h>
 #include <holdfast/rpc/calls.h>
+#include <holdfast/rpc/protocol.h>
 
 namespace holdfast {
 
@@ -19,16 +20,6 @@ struct NodeOptions {
   LinkOptions link;
   uint64_t frame_bytes_max = 1 << 30;
   uint64_t seed = 0;
-};
-
-// A layer above rpc with message kinds of its own (references, autograd). Protocol code: under the driver's lock.
-class Protocol {
- public:
-  virtual ~Protocol() = default;
-  virtual Status on_message(Step& step, const WorkerPtr& from, Message message) = 0;
-  virtual void on_worker_lost(Step& step, const WorkerInfo& worker) = 0;
-  // Nothing is under way: a condition of the end of a job.
-  virtual bool idle() const = 0;
 };
 
 class Node final : private LinkReceiver, private MemberEvents, private Post {
@@ -44,16 +35,28 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
 
   // Messages of the kinds first to last go to this protocol, which outlives the node.
   void add_protocol(Kind first, Kind last, Protocol& protocol);
+  // Who takes the cargo of calls and replies that arrive.
+  void set_cargo_unloader(CargoUnloader& unloader) { unloader_ = &unloader; }
+  // What stands above rpc has nothing left to confirm from before this loss: see Member::report_settled.
+  void report_settled(Step& step, uint64_t loss) { member_.report_settled(step, loss); }
+  bool is_lost(const WorkerId& worker) const { return links_.is_lost(worker); }
+  bool is_self(const WorkerId& worker) const { return self_ && worker == self_->id(); }
 
   // Sends to any worker, this one included. 0: that worker is lost.
-  uint64_t send(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) override;
+  uint64_t send(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message, bool windowed) override;
   // Whether a call of that size may be started now; if not, wait for Step::room_opened.
   bool has_room(const WorkerId& to, uint64_t bytes) const;
   // Starts a call if it may be started: not when shut down, lost, over the limit.
   CallId start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Time deadline,
                     Completion completion);
+  // The same for a call whose result stays there. Returns why it was not started.
+  std::optional<Failure> start_kept_call(Step& step, const WorkerPtr& to, const Function& function,
+                                         std::shared_ptr<Message> message, Time deadline);
+  // A call of some protocol's own kind has arrived: first its cargo, then the rest.
+  Status unload(Step& step, const WorkerPtr& from, Message& message);
+  Status receive_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper);
   bool begin(Step& step, ServedCall& call);
-  void respond(Step& step, ServedCall& call, MessagePtr reply);
+  void respond(Step& step, ServedCall& call, std::shared_ptr<Message> reply);
 
   // The graceful end: `done` runs when nothing is under way anywhere, or at the deadline with what it waited for.
   void shutdown(Step& step, Time deadline, Member::Done done);
@@ -82,18 +85,22 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   void on_fenced(Step& step, const std::string& text) override;
   // MemberEvents (on_fenced above serves both)
   void on_accepted(Step& step, const WorkerInfo& self) override;
-  void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason) override;
+  void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason,
+                      uint64_t number) override;
+  void on_settled(Step& step, uint64_t number) override;
   void on_check(Step& step, uint64_t round) override;
   // Post
   bool maybe_sent(const WorkerId& to, uint64_t number) const override;
   void grant_credit(Step& step, const WorkerId& from, uint64_t bytes) override;
 
+  void load(Step& step, const WorkerPtr& to, Message& message);
+  std::optional<Failure> why_not_start(const Step& step, const WorkerInfo& to, const Function& function,
+                                       const Message& message, Time deadline) const;
   bool quiet() const;
   // In shutdown: tells the coordinator when this worker falls quiet or gets busy again.
   void follow_quiet(Step& step);
   // Unchanged means that nothing happened: calls, and messages of other protocols.
   uint64_t activity() const { return calls_.activity() + protocol_messages_; }
-  bool is_self(const WorkerId& worker) const { return self_ && worker == self_->id(); }
 
   const NodeOptions options_;
   ConnectionIds ids_;
@@ -101,6 +108,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   Member member_;
   Calls calls_;
   std::vector<Registered> protocols_;
+  CargoUnloader* unloader_ = nullptr;
   WorkerPtr self_;
   uint64_t local_inflight_bytes_ = 0;  // of calls to oneself that have not begun
   uint64_t protocol_messages_ = 0;     // sent and received

@@ -34,11 +34,10 @@ class NodeTest : public testing::Test, public CallHost, public Protocol {
     run([&](Step& step) { go = node_.begin(step, call); });
     return go;
   }
-  void respond(ServedCall& call, MessagePtr reply) override {
+  void respond(ServedCall& call, std::shared_ptr<Message> reply) override {
     run([&](Step& step) { node_.respond(step, call, std::move(reply)); });
   }
   Status on_message(Step&, const WorkerPtr&, Message) override { return {}; }
-  void on_worker_lost(Step&, const WorkerInfo&) override {}
   bool idle() const override { return true; }
 
   template <class F>

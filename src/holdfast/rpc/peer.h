@@ -13,24 +13,20 @@
 
 namespace holdfast {
 
-class Runtime;
+template <class T>
+class RRef;  // rref/rref.h, which also holds the definitions of Peer::remote and Peer::make
 
 namespace rpc_detail {
 
 // What all copies of a Peer share.
 struct PeerState {
-  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<Host> host;
   WorkerPtr worker;
-  std::shared_ptr<WaitHelper> helper;  // lets a waiting thread read this peer's replies itself
+  std::shared_ptr<WaitHelper> helper;  // lets a waiting thread read this peer's replies itself; may be null
 };
 
-Executor* executor_of(Runtime& runtime);
 // A message that starts with the header of a call of that function.
 std::shared_ptr<Message> begin_call(const Function& function);
-// Waits for room, then starts the call. `state` gets a hook that cancels the call.
-void start_call(const PeerState& peer, const Function& function, std::shared_ptr<Message> message, Duration timeout,
-                Completion completion, FutureStateBase& state);
-
 // Completes the promise with the result in a REPLY.
 template <class R>
 void complete(Promise<R>& promise, Result<Message> result) {
@@ -38,7 +34,8 @@ void complete(Promise<R>& promise, Result<Message> result) {
     promise.set_failure(std::move(result.failure()));
     return;
   }
-  wire::Reader reader(*result);
+  ReceiveContext context(result->cargo.get());
+  wire::Reader reader(*result, &context);
   read_reply_header(reader);
   if constexpr (std::is_void_v<R>) {
     promise.set_value();
@@ -57,11 +54,11 @@ void complete(Promise<R>& promise, Result<Message> result) {
 template <class R>
 Future<R> finish_call(const PeerState& peer, const Function& function, std::shared_ptr<Message> message,
                       Duration timeout) {
-  Promise<R> promise(executor_of(*peer.runtime));
-  promise.set_helper(peer.helper);
+  Promise<R> promise(peer.host->executor());
+  if (peer.helper) promise.set_helper(peer.helper);
   Future<R> future = promise.future();
-  start_call(
-      peer, function, std::move(message), timeout,
+  peer.host->start_call(
+      peer.worker, function, std::move(message), timeout,
       [promise = std::move(promise)](Result<Message> result) mutable { complete(promise, std::move(result)); },
       *future.state());
   return future;
@@ -90,6 +87,18 @@ void encode_arguments(wire::Writer& writer, std::tuple<Parameters...>*, const Ar
   (encode_as<Parameters>(writer, args), ...);
 }
 
+// The CALL of that function with those arguments.
+template <class Parameters, class... Args>
+std::shared_ptr<Message> call_message(Host& host, const Function& function, Parameters* parameters,
+                                      const Args&... args) {
+  std::shared_ptr<Message> message = begin_call(function);
+  SendContext context(host);
+  wire::Writer writer(*message, &context);
+  encode_arguments(writer, parameters, args...);
+  message->cargo = std::move(context.cargo);
+  return message;
+}
+
 }  // namespace rpc_detail
 
 class Peer {
@@ -115,11 +124,19 @@ class Peer {
   template <auto F, class... Args>
   Future<typename Registered<F>::Result> async(const Args&... args) const {
     const Function& function = Registered<F>::entry;
-    std::shared_ptr<Message> message = rpc_detail::begin_call(function);
-    wire::Writer writer(*message);
-    rpc_detail::encode_arguments(writer, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
+    std::shared_ptr<Message> message =
+        rpc_detail::call_message(*state_->host, function, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
     return rpc_detail::finish_call<typename Registered<F>::Result>(*state_, function, std::move(message), timeout_);
   }
+
+  // Runs F(args...) over there and leaves the result there; the reference to it can be used at once. Never throws
+  // for what goes wrong on the way: that appears when the reference is used. If too much is in flight to that worker,
+  // this waits until there is room.
+  template <auto F, class... Args>
+  RRef<typename RegisteredKept<F>::Result> remote(const Args&... args) const;
+  // The same for T(args...): any class can live remotely, also one that cannot be sent, copied or moved.
+  template <class T, class... Args>
+  RRef<T> make(const Args&... args) const;
 
   // Calls by name: for functions that this program does not contain. The types of the arguments as given, and
   // R, must be those of the function; if not, the error shows both.
@@ -131,9 +148,8 @@ class Peer {
   Future<R> async_named(const std::string& name, const Args&... args) const {
     using Arguments = std::tuple<rpc_detail::AsArgument<Args>...>;
     const Function& function = name_function(name, rpc_detail::signature_text<R>(static_cast<Arguments*>(nullptr)));
-    std::shared_ptr<Message> message = rpc_detail::begin_call(function);
-    wire::Writer writer(*message);
-    rpc_detail::encode_arguments(writer, static_cast<Arguments*>(nullptr), args...);
+    std::shared_ptr<Message> message =
+        rpc_detail::call_message(*state_->host, function, static_cast<Arguments*>(nullptr), args...);
     return rpc_detail::finish_call<R>(*state_, function, std::move(message), timeout_);
   }
 

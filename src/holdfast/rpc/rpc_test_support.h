@@ -191,6 +191,7 @@ class TestJob {
   int size() const { return static_cast<int>(workers_.size()); }
   CoordinatorServer& coordinator() { return coordinator_.server(); }
   const std::string& coordinator_address() const { return coordinator_.address(); }
+  bool has(int rank) const { return workers_.at(static_cast<size_t>(rank)) != nullptr; }
   // Without shutdown.
   void destroy(int rank) { workers_.at(static_cast<size_t>(rank)).reset(); }
 

@@ -126,6 +126,7 @@ Runtime::Runtime(Options options, Worker* worker)
     : options_(with_coordinator(std::move(options), coordinator_)),
       worker_(worker),
       node_(node_options(options_), *this),
+      protocols_(make_protocols(node_, *this)),
       transport_(*this, TcpOptions{.frame_bytes_max = options_.frame_bytes_max}),
       executor_({.threads = handler_threads(options_), .name = "hf-handler"}),
       io_([this] { turn(); }, "hf-network") {}
@@ -302,7 +303,7 @@ bool Runtime::begin(ServedCall& call) {
   return go;
 }
 
-void Runtime::respond(ServedCall& call, MessagePtr reply) {
+void Runtime::respond(ServedCall& call, std::shared_ptr<Message> reply) {
   const bool runs_inline = this_thread.running_inline == this;
   step([&](Step& step) {
     node_.respond(step, call, std::move(reply));
@@ -355,26 +356,17 @@ bool Runtime::wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& 
   return may_go();
 }
 
-void Runtime::start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
-                         Duration timeout, Completion completion, FutureStateBase& state) {
+template <class Start>
+bool Runtime::start_with_room(const WorkerPtr& to, uint64_t bytes, Duration timeout, Start&& start) {
   StepScope step;
   const Time deadline = std::min(after(step->now, timeout), current_ambient().deadline);
-  const uint64_t bytes = message->total_bytes();
-  CallId call;
   bool wake = false;
   bool deferred = false;
   {
     std::unique_lock lock(mutex_);
-    if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, deadline)) {
-      lock.unlock();
-      completion(
-          Failure{.code = Code::timeout,
-                  .message = fmt::format("{} was not sent to {}: {} bytes of earlier calls were not started in time",
-                                         function.name, to->name, options_.inflight_bytes_max)});
-      return;
-    }
+    if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, deadline)) return false;
     step->now = steady_now();
-    call = node_.start_call(*step, to, function, std::move(message), deadline, std::move(completion));
+    start(*step, deadline);
     wake = overslept();
     deferred = may_defer();
     if (deferred) {
@@ -383,14 +375,45 @@ void Runtime::start_call(const WorkerPtr& to, const Function& function, std::sha
       take_deferred(*step);
     }
   }
-  if (call.value != 0) {
-    state.on_cancel([runtime = weak_from_this(), call] {
-      if (auto self = runtime.lock()) self->cancel(call);
-    });
-  }
   perform(*step);
   if (deferred) transport_.interrupt_after(kCompanyWait);
   if (wake) transport_.interrupt();
+  return true;
+}
+
+Failure Runtime::no_room(const Function& function, const WorkerInfo& to) const {
+  return {.code = Code::timeout,
+          .message = fmt::format("{} was not sent to {}: {} bytes of earlier calls were not started in time",
+                                 function.name, to.name, options_.inflight_bytes_max)};
+}
+
+void Runtime::start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                         Duration timeout, Completion completion, FutureStateBase& state) {
+  const uint64_t bytes = message->total_bytes();
+  CallId call;
+  const bool started = start_with_room(to, bytes, timeout, [&](Step& step, Time deadline) {
+    call = node_.start_call(step, to, function, std::move(message), deadline, std::move(completion));
+  });
+  if (!started) return completion(no_room(function, *to));
+  if (call.value == 0) return;
+  state.on_cancel([runtime = weak_from_this(), call] {
+    if (auto self = runtime.lock()) self->cancel(call);
+  });
+}
+
+void Runtime::start_kept_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                              Duration timeout, Refused refused) {
+  const uint64_t bytes = message->total_bytes();
+  std::optional<Failure> failure;
+  const bool started = start_with_room(to, bytes, timeout, [&](Step& step, Time deadline) {
+    failure = node_.start_kept_call(step, to, function, std::move(message), deadline);
+  });
+  if (!started) failure = no_room(function, *to);
+  if (failure) refused(std::move(*failure));
+}
+
+void Runtime::run_step(void (*run)(void*, Step&), void* argument) {
+  step([&](Step& step) { run(argument, step); });
 }
 
 void Runtime::cancel(CallId call) {
@@ -475,8 +498,8 @@ std::shared_ptr<const rpc_detail::PeerState> Runtime::peer_state(WorkerPtr worke
   std::weak_ptr<const rpc_detail::PeerState>& known = peers_[worker->id()];
   if (auto state = known.lock()) return state;
   auto state = std::make_shared<rpc_detail::PeerState>();
-  state->runtime = shared_from_this();
-  state->helper = std::make_shared<PeerHelper>(state->runtime, worker->id());
+  state->host = shared_from_this();
+  state->helper = std::make_shared<PeerHelper>(shared_from_this(), worker->id());
   state->worker = std::move(worker);
   known = state;
   return state;
@@ -556,8 +579,6 @@ WorkerStats Runtime::stats() const {
 
 namespace rpc_detail {
 
-Executor* executor_of(Runtime& runtime) { return &runtime.handlers(); }
-
 std::shared_ptr<Message> begin_call(const Function& function) {
   auto message = std::make_shared<Message>();
   message->kind = kCall;
@@ -565,11 +586,6 @@ std::shared_ptr<Message> begin_call(const Function& function) {
   wire::Writer writer(*message);
   write_call_header(writer, function.id, function.signature_id);
   return message;
-}
-
-void start_call(const PeerState& peer, const Function& function, std::shared_ptr<Message> message, Duration timeout,
-                Completion completion, FutureStateBase& state) {
-  peer.runtime->start_call(peer.worker, function, std::move(message), timeout, std::move(completion), state);
 }
 
 }  // namespace rpc_detail

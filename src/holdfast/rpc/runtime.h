@@ -25,7 +25,7 @@
 
 namespace holdfast {
 
-class Runtime final : public std::enable_shared_from_this<Runtime>, private TransportEvents, private CallHost {
+class Runtime final : public std::enable_shared_from_this<Runtime>, private TransportEvents, public Host {
  public:
   // Both throw. `worker` is what handlers get as current_worker().
   Runtime(Options options, Worker* worker);
@@ -38,11 +38,6 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   WorkerStats stats() const;
 
   std::shared_ptr<const rpc_detail::PeerState> find_peer(const std::string& name, Rank rank);
-  std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker);
-
-  // See rpc_detail::start_call.
-  void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
-                  Completion completion, FutureStateBase& state);
   // On a thread that waits for a call to `worker`: reads what comes from there until the state is ready.
   void help(const WorkerId& worker, FutureStateBase& state, Time until);
 
@@ -61,13 +56,23 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   void on_closed(ConnectionId connection, const Failure& why) override;
   void collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) override;
 
-  // CallHost
+  // Host: public there
+  std::shared_ptr<Host> share() override { return shared_from_this(); }
+  const std::string& name() const override { return self_->name; }
+  Duration call_timeout() const override { return options_.timeout; }
+  std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker) override;
+  Protocol& protocol(size_t index) override { return *protocols_.at(index); }
+  void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
+                  Completion completion, FutureStateBase& state) override;
+  void start_kept_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                       Duration timeout, Refused refused) override;
+  void run_step(void (*run)(void*, Step&), void* argument) override;
   Time now() override { return steady_now(); }
   Executor* executor() override { return &executor_; }
   void* worker() override { return worker_; }
   bool runs_quick_work_now() override { return io_.has_role(); }
   bool begin(ServedCall& call) override;
-  void respond(ServedCall& call, MessagePtr reply) override;
+  void respond(ServedCall& call, std::shared_ptr<Message> reply) override;
 
   // Locks, steps, unlocks, performs.
   template <class F>
@@ -87,6 +92,10 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   void take_deferred(Step& step);
   // Writes what was left. Without mutex_.
   void flush_deferred();
+  // Waits for room, then runs `start(Step&, deadline)` under the lock; false if there was none in time.
+  template <class Start>
+  bool start_with_room(const WorkerPtr& to, uint64_t bytes, Duration timeout, Start&& start);
+  Failure no_room(const Function& function, const WorkerInfo& to) const;
   bool wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline);
   void cancel(CallId call);
 
@@ -98,6 +107,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
 
   mutable std::mutex mutex_;  // guards the Node and what follows
   Node node_;
+  const std::vector<std::unique_ptr<Protocol>> protocols_;  // of the layers above; guarded like the Node
   Time sleeping_until_ = Time::min();  // what the thread in poll() was told; min: nobody sleeps
   // Connections with messages that wait for company. Whoever gets the network role takes them first, so they do
   // not depend on the thread that left them.

@@ -8,13 +8,14 @@
 namespace holdfast {
 
 ServedCall::ServedCall(CallHost& host, const Function& function, WorkerPtr caller, CallId id, Time deadline,
-                       Message message, size_t arguments_at)
+                       Message message, size_t arguments_at, std::shared_ptr<Keeper> keeper)
     : host(host),
       function(function),
       caller(std::move(caller)),
       id(id),
       deadline(deadline),
       message(std::move(message)),
+      keeper_(std::move(keeper)),
       arguments_at_(arguments_at) {}
 
 ServedCall::~ServedCall() {
@@ -27,6 +28,7 @@ ServedCall::~ServedCall() {
 void ServedCall::run() {
   if (!host.begin(*this)) {
     responded_ = true;  // the caller has given up; it wants no reply
+    if (keeper_) keeper_->fail(function.name, {.code = Code::timeout, .message = "its time was up before it began"});
     return;
   }
   AmbientScope scope({.worker = host.worker(),
@@ -56,7 +58,19 @@ void ServedCall::respond(std::shared_ptr<Message> reply) {
 }
 
 void ServedCall::respond(Failure failure) {
-  if (!responded_.exchange(true)) host.respond(*this, failed_reply(id, failure));
+  if (responded_.exchange(true)) return;
+  if (keeper_) {
+    keeper_->fail(function.name, std::move(failure));
+    host.respond(*this, nullptr);
+  } else {
+    host.respond(*this, failed_reply(id, failure));
+  }
+}
+
+void ServedCall::keep(std::shared_ptr<void> value, const std::type_info& type) {
+  if (responded_.exchange(true)) return;
+  keeper_->keep(std::move(value), type);
+  host.respond(*this, nullptr);
 }
 
 void ServedCall::respond_with_current_exception() {

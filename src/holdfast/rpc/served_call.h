@@ -6,36 +6,27 @@
 #include <atomic>
 #include <memory>
 
-#include <holdfast/link/step.h>
-#include <holdfast/link/worker_info.h>
+#include <holdfast/rpc/call_host.h>
+#include <holdfast/rpc/cargo.h>
 #include <holdfast/rpc/function.h>
 #include <holdfast/rpc/messages.h>
 
 namespace holdfast {
 
-class Executor;
-
-// The worker that a call runs on, as the call sees it: in production the Runtime, in a simulation its
-// driver. Outlives every ServedCall.
-class CallHost {
+// Takes the result of a call that stays where it ran, instead of a reply: REMOTE_CALL. Any thread, outside locks.
+class Keeper {
  public:
-  virtual ~CallHost() = default;
-  virtual Time now() = 0;
-  // Where continuations of asynchronous handlers run; null: on the thread that completes.
-  virtual Executor* executor() = 0;
-  // What handlers get as hf::current_worker().
-  virtual void* worker() = 0;
-  // This thread runs quick handlers itself, at once.
-  virtual bool runs_quick_work_now() { return false; }
-  // The handler is about to run: its caller may send more. False: too late, or cancelled; do not run.
-  virtual bool begin(ServedCall& call) = 0;
-  virtual void respond(ServedCall& call, MessagePtr reply) = 0;
+  virtual ~Keeper() = default;
+  // `type` is that of the value.
+  virtual void keep(std::shared_ptr<void> value, const std::type_info& type) = 0;
+  // `function`: its name; empty if there is none of the kind that was called.
+  virtual void fail(const std::string& function, Failure failure) = 0;
 };
 
 class ServedCall final : public Work, public std::enable_shared_from_this<ServedCall> {
  public:
   ServedCall(CallHost& host, const Function& function, WorkerPtr caller, CallId id, Time deadline, Message message,
-             size_t arguments_at);
+             size_t arguments_at, std::shared_ptr<Keeper> keeper = nullptr);
   ~ServedCall() override;
 
   // Runs the function on this thread. What it throws becomes the reply.
@@ -44,9 +35,12 @@ class ServedCall final : public Work, public std::enable_shared_from_this<Served
 
   // The arguments, encoded.
   ByteView arguments() const { return ByteView(message.body).subspan(arguments_at_); }
-  // Both: the first response counts, later ones are dropped.
+  // All three: the first response counts, later ones are dropped.
   void respond(std::shared_ptr<Message> reply);
   void respond(Failure failure);
+  void keep(std::shared_ptr<void> value, const std::type_info& type);
+  // Its result stays here: nobody waits for a reply, and the caller's death does not make it useless.
+  bool kept() const { return keeper_ != nullptr; }
   // For what the function threw, whatever it was: it becomes a RemoteError for the caller.
   void respond_with_current_exception();
 
@@ -67,7 +61,8 @@ class ServedCall final : public Work, public std::enable_shared_from_this<Served
  private:
   std::unique_ptr<Closure> take_hook() { return std::unique_ptr<Closure>(hook_.exchange(nullptr)); }
 
-  const size_t arguments_at_;  // behind the header, in the message's body
+  const std::shared_ptr<Keeper> keeper_;  // null: the caller wants a reply
+  const size_t arguments_at_;             // behind the header, in the message's body
   std::atomic<bool> responded_{false};
   std::atomic<Closure*> hook_{nullptr};  // ours; set by the handler's thread, taken by whoever cancels
 };

@@ -14,6 +14,7 @@
 
 #include <holdfast/base/future.h>
 #include <holdfast/base/task.h>
+#include <holdfast/rpc/object_name.h>
 #include <holdfast/rpc/served_call.h>
 #include <holdfast/wire/codecs.h>
 
@@ -22,7 +23,13 @@ namespace holdfast {
 template <auto F>
 struct FunctionTag {};
 
+// What a function that returns nothing leaves behind if its result stays where it ran.
+struct Nothing {};
+
 namespace rpc_detail {
+
+template <class T>
+using Stored = std::conditional_t<std::is_void_v<T>, Nothing, T>;
 
 template <class R, class... Args>
 struct Types {
@@ -82,11 +89,22 @@ std::string result_name() {
   }
 }
 
-template <class Result, class... Args>
-std::string signature_text(std::tuple<Args...>*) {
+template <class... Args>
+std::string arguments_text(std::tuple<Args...>*) {
   std::string text = "(";
   ((text += (text.size() == 1 ? "" : ", ") + wire::type_name<Args>()), ...);
-  return text + ") -> " + result_name<Result>();
+  return text + ")";
+}
+
+template <class Result, class Arguments>
+std::string signature_text(Arguments* arguments) {
+  return arguments_text(arguments) + " -> " + result_name<Result>();
+}
+
+// Of a call whose result stays where it ran: it may be of any type.
+template <class Result, class Arguments>
+std::string kept_signature_text(Arguments* arguments) {
+  return arguments_text(arguments) + " -> rref<" + object_name<Result>() + ">";
 }
 
 inline std::shared_ptr<Message> begin_reply(const ServedCall& call) {
@@ -109,8 +127,10 @@ void respond_with(ServedCall& call, Produce&& produce) {
     } else {
       const T& result = produce();  // a value lives as long as this reference
       std::shared_ptr<Message> reply = begin_reply(call);
-      wire::Writer writer(*reply);
+      SendContext context(call.host);
+      wire::Writer writer(*reply, &context);
       wire::encode(writer, result);
+      reply->cargo = std::move(context.cargo);
       call.respond(std::move(reply));
     }
   } catch (...) {
@@ -118,23 +138,45 @@ void respond_with(ServedCall& call, Produce&& produce) {
   }
 }
 
-template <auto F, class Arguments, class Returned>
-void invoke(const std::shared_ptr<ServedCall>& call) {
-  using Result = typename ResultOf<Returned>::Type;
-  Arguments arguments;
-  wire::Reader reader(call->arguments(), call->message.attachments);
+// What stays where it ran. Built in place: the type need not be movable.
+template <class T, class Produce>
+std::shared_ptr<void> make_kept(Produce&& produce) {
+  if constexpr (std::is_void_v<T>) {
+    produce();
+    return std::make_shared<Nothing>();
+  } else {
+    return std::shared_ptr<T>(new T(produce()));
+  }
+}
+
+// The same for a call whose result stays here.
+template <class T, class Produce>
+void keep_result(ServedCall& call, Produce&& produce) {
+  try {
+    call.keep(make_kept<T>(produce), typeid(Stored<T>));
+  } catch (...) {
+    call.respond_with_current_exception();
+  }
+}
+
+// Decodes the arguments; if that fails, the call is answered.
+template <class Arguments>
+bool decode_arguments(ServedCall& call, Arguments& arguments) {
+  ReceiveContext context(call.message.cargo.get());
+  wire::Reader reader(call.arguments(), call.message.attachments, &context);
   std::apply([&](auto&... argument) { (wire::decode(reader, argument), ...); }, arguments);
   reader.finish();
-  if (!reader.ok()) {
-    call->respond(Failure{.code = Code::corrupt, .message = "the arguments do not decode: " + reader.error()});
-    return;
-  }
-  const auto apply = [&]() -> Returned {
-    return std::apply([](auto&&... argument) -> Returned { return std::invoke(F, std::move(argument)...); },
-                      std::move(arguments));
-  };
+  if (reader.ok()) return true;
+  call.respond(Failure{.code = Code::corrupt, .message = "the arguments do not decode: " + reader.error()});
+  return false;
+}
+
+// Runs what returns R, an R of its own, a Future or a Task, and hands the result on: `finish(call, produce)`.
+template <class Returned, class Apply, class Finish>
+void run_call(const std::shared_ptr<ServedCall>& call, Apply&& apply, Finish finish) {
+  using Result = typename ResultOf<Returned>::Type;
   if constexpr (!ResultOf<Returned>::asynchronous) {
-    respond_with<Result>(*call, apply);
+    finish(*call, apply);
   } else {
     try {
       Future<Result> future;
@@ -144,11 +186,31 @@ void invoke(const std::shared_ptr<ServedCall>& call) {
         future = apply();
       }
       call->on_cancel([future] { future.cancel(); });
-      future.then([call](Future<Result> done) { respond_with<Result>(*call, [&] { return done.get(); }); });
+      future.then([call, finish](Future<Result> done) { finish(*call, [&]() -> Result { return done.take(); }); });
     } catch (...) {
       call->respond_with_current_exception();
     }
   }
+}
+
+enum class Outcome { replied, kept };
+
+template <Outcome kOutcome, auto F, class Arguments, class Returned>
+void invoke(const std::shared_ptr<ServedCall>& call) {
+  using Result = typename ResultOf<Returned>::Type;
+  Arguments arguments;
+  if (!decode_arguments(*call, arguments)) return;
+  const auto apply = [&]() -> Returned {
+    return std::apply([](auto&&... argument) -> Returned { return std::invoke(F, std::move(argument)...); },
+                      std::move(arguments));
+  };
+  run_call<Returned>(call, apply, [](ServedCall& call, auto&& produce) {
+    if constexpr (kOutcome == Outcome::kept) {
+      keep_result<Result>(call, produce);
+    } else {
+      respond_with<Result>(call, produce);
+    }
+  });
 }
 
 }  // namespace rpc_detail
@@ -162,10 +224,49 @@ struct Registered {
 
   static const Function& add(std::string name) {
     return add_function(std::move(name), rpc_detail::signature_text<Result>(static_cast<Arguments*>(nullptr)),
-                        &rpc_detail::invoke<F, Arguments, typename Types::Returned>);
+                        &rpc_detail::invoke<rpc_detail::Outcome::replied, F, Arguments, typename Types::Returned>);
   }
   static inline const Function& entry = add(function_name_from_tag(typeid(FunctionTag<F>)));
 };
+
+// The same for calls of F whose result stays where it ran (Peer::remote): another entry under the same name.
+template <auto F>
+struct RegisteredKept {
+  using Types = rpc_detail::FunctionTypes<F>;
+  using Arguments = typename Types::Arguments;
+  using Result = typename rpc_detail::ResultOf<typename Types::Returned>::Type;
+
+  static const Function& add(std::string name) {
+    return add_function(std::move(name), rpc_detail::kept_signature_text<Result>(static_cast<Arguments*>(nullptr)),
+                        &rpc_detail::invoke<rpc_detail::Outcome::kept, F, Arguments, typename Types::Returned>);
+  }
+  static inline const Function& entry = add(function_name_from_tag(typeid(FunctionTag<F>)));
+};
+
+namespace rpc_detail {
+
+template <class T>
+inline constexpr bool kCanBeResult = wire::Encodable<T>;
+template <>
+inline constexpr bool kCanBeResult<void> = true;
+
+// Both entries, as far as the function's types allow.
+template <auto F>
+bool export_function() {
+  using Kept = RegisteredKept<F>;
+  (void)&Kept::entry;
+  if constexpr (kCanBeResult<typename Kept::Result>) (void)&Registered<F>::entry;
+  return true;
+}
+template <auto F>
+bool export_function_as(const std::string& name) {
+  using Kept = RegisteredKept<F>;
+  Kept::add(name);
+  if constexpr (kCanBeResult<typename Kept::Result>) Registered<F>::add(name);
+  return true;
+}
+
+}  // namespace rpc_detail
 
 }  // namespace holdfast
 
@@ -175,7 +276,8 @@ struct Registered {
 #define HOLDFAST_EXPORT_AS(function, name) HOLDFAST_EXPORT_AS_2_(function, name, __COUNTER__)
 #define HOLDFAST_EXPORT_2_(function, number) HOLDFAST_EXPORT_3_(function, number)
 #define HOLDFAST_EXPORT_3_(function, number) \
-  [[maybe_unused]] static const auto& holdfast_export_##number = ::holdfast::Registered<function>::entry
+  [[maybe_unused]] static const bool holdfast_export_##number = ::holdfast::rpc_detail::export_function<function>()
 #define HOLDFAST_EXPORT_AS_2_(function, name, number) HOLDFAST_EXPORT_AS_3_(function, name, number)
 #define HOLDFAST_EXPORT_AS_3_(function, name, number) \
-  [[maybe_unused]] static const auto& holdfast_export_##number = ::holdfast::Registered<function>::add(name)
+  [[maybe_unused]] static const bool holdfast_export_##number = \
+      ::holdfast::rpc_detail::export_function_as<function>(name)

@@ -33,8 +33,10 @@ Peer Worker::peer(int rank) {
 }
 
 Peer Worker::peer(const WorkerInfo& worker) {
-  return {runtime_->peer_state(std::make_shared<const WorkerInfo>(worker)), runtime_->options().timeout};
+  return {host().peer_state(std::make_shared<const WorkerInfo>(worker)), runtime_->options().timeout};
 }
+
+Host& Worker::host() { return *runtime_; }
 
 Peer Worker::self() { return peer(info()); }
 

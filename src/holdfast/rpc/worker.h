@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@
 #include <holdfast/rpc/peer.h>
 
 namespace holdfast {
+
+class Runtime;
+struct DebugInfo;
 
 // Counts of what a worker holds, for tests and for people who look.
 struct WorkerStats {
@@ -47,14 +51,22 @@ class Worker {
   // Calls to oneself take the same path as calls to others.
   Peer self();
 
+  // Makes a value of this worker's that others can refer to. Defined in rref/rref.h.
+  template <class T>
+  RRef<T> own(T value, std::source_location where = std::source_location::current());
+
   // The graceful end: waits until every worker has called shutdown and no call is under way anywhere, then
   // leaves. Throws Timeout, saying what it waited for, after having left all the same. Again: does nothing.
   void shutdown();
   void shutdown(Duration timeout);
 
   WorkerStats stats() const;
+  // What is owned, referred to and under way here: rref/debug_info.h, where it is also defined.
+  DebugInfo debug_info();
 
  private:
+  Host& host();
+
   std::shared_ptr<Runtime> runtime_;
 };
 

@@ -42,7 +42,7 @@ Future<uint64_t> make_call(SimWorker& from, uint32_t to, Duration timeout, uint6
   const WorkerPtr target = scene->world->worker(to).self();
   if (!target) return make_failed_future<uint64_t>({.code = Code::unavailable, .message = "not there yet"});
   scene->calls[token].caller = &from;
-  Future<uint64_t> future = from.async<relay>(target, timeout, token, depth, payload);
+  Future<uint64_t> future = from.peer(target).with_timeout(timeout).async<relay>(token, depth, payload);
   future.then([token, scene = scene](Future<uint64_t> done) {
     Call& call = scene->calls[token];
     ++call.completions;

@@ -24,6 +24,7 @@ NodeOptions node_options(const WorldOptions& world, uint32_t rank, uint32_t life
   node.member.rank = rank;
   node.member.world_size = world.workers;
   node.member.coordinator = kCoordinatorAddress;
+  node.link = world.link;
   node.link.reliable = is_reliable(world.network);
   node.link.inflight_bytes_max = world.inflight_bytes_max;
   node.seed = (world.seed * 1000003 + rank) * 1009 + life;
@@ -58,7 +59,7 @@ class World::SimCoordinator final : private TransportEvents {
 
   void set_timer() {
     const Time next = coordinator_.next_wakeup();
-    if (next >= timer_at_) return;
+    if (next >= timer_at_ || world_.taken_over_) return;
     timer_at_ = next;
     world_.network_.schedule(next, [this, next] {
       if (timer_at_ == next) timer_at_ = kNever;
@@ -91,10 +92,15 @@ class World::SimCoordinator final : private TransportEvents {
 
 SimWorker::SimWorker(World& world, uint32_t rank, uint32_t life)
     : world_(world),
+      rank_(rank),
       address_(life == 0 ? fmt::format("worker{}", rank) : fmt::format("worker{}.{}", rank, life)),
       node_(node_options(world.options(), rank, life), *this),
+      repeater_(world.options().repetition > 0
+                    ? std::make_unique<Repeater>(node_, *this, world.network(), world.repetition())
+                    : nullptr),
+      protocols_(make_protocols(node_, *this)),
       transport_(world.network().make_transport(address_, *this)) {
-  step([&](Step& step) {
+  step_node([&](Step& step) {
     node_.member().join(step, address_, kNever, [this](Status status) { joined_ = status.ok(); });
   });
 }
@@ -104,7 +110,7 @@ SimWorker::~SimWorker() = default;
 Time SimWorker::now() { return world_.now(); }
 
 template <class F>
-void SimWorker::step(F&& with_node) {
+void SimWorker::step_node(F&& with_node) {
   if (!alive_) return;
   Step step(world_.now());
   with_node(step);
@@ -113,13 +119,13 @@ void SimWorker::step(F&& with_node) {
 }
 
 void SimWorker::set_timer() {
-  if (!alive_) return;
+  if (!alive_ || world_.taken_over_) return;
   const Time next = node_.next_wakeup();
   if (next >= timer_at_) return;
   timer_at_ = next;
   world_.network().schedule(next, [this, next] {
     if (timer_at_ == next) timer_at_ = kNever;
-    step([this](Step& step) { node_.on_time(step); });
+    step_node([this](Step& step) { node_.on_time(step); });
   });
 }
 
@@ -130,7 +136,7 @@ void SimWorker::perform(Step& step) {
   for (Step::Close& close : step.closes) transport_->close(close.connection, std::move(close.why));
   for (Step::Completed& completed : step.completed) completed.completion(std::move(completed.result));
   for (Closure& closure : step.closures) closure();
-  for (std::shared_ptr<Work>& work : step.work) world_.run_later(std::move(work));
+  for (std::shared_ptr<Work>& work : step.work) world_.run_later(rank_, std::move(work));
 }
 
 void SimWorker::start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
@@ -140,44 +146,70 @@ void SimWorker::start_call(const WorkerPtr& to, const Function& function, std::s
     completion(Failure{.code = Code::overloaded, .message = "no room on the link"});
     return;
   }
-  step([&](Step& step) {
+  step_node([&](Step& step) {
     const Time deadline = std::min(after(step.now, timeout), current_ambient().deadline);
     const CallId call = node_.start_call(step, to, function, std::move(message), deadline, std::move(completion));
     if (call.value == 0) return;
     step.closures.emplace_back([this, call, state = StateRef<FutureStateBase>(&state)] {
-      state->on_cancel([this, call] { this->step([&](Step& step) { node_.calls().cancel(step, call); }); });
+      state->on_cancel([this, call] { this->step_node([&](Step& step) { node_.calls().cancel(step, call); }); });
     });
   });
 }
 
+void SimWorker::start_kept_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                                Duration timeout, Refused refused) {
+  if (!alive_) return;
+  std::optional<Failure> failure;
+  if (!node_.has_room(to->id(), message->total_bytes())) {
+    failure = Failure{.code = Code::overloaded, .message = "no room on the link"};
+  } else {
+    step_node([&](Step& step) {
+      const Time deadline = std::min(after(step.now, timeout), current_ambient().deadline);
+      failure = node_.start_kept_call(step, to, function, std::move(message), deadline);
+    });
+  }
+  if (failure) refused(std::move(*failure));
+}
+
+void SimWorker::run_step(void (*run)(void*, Step&), void* argument) {
+  step_node([&](Step& step) { run(argument, step); });
+}
+
+std::shared_ptr<const rpc_detail::PeerState> SimWorker::peer_state(WorkerPtr worker) {
+  auto state = std::make_shared<rpc_detail::PeerState>();
+  state->host = share();
+  state->worker = std::move(worker);
+  return state;
+}
+
 void SimWorker::shutdown(Duration timeout, Member::Done done) {
-  step([&](Step& step) { node_.shutdown(step, after(step.now, timeout), std::move(done)); });
+  step_node([&](Step& step) { node_.shutdown(step, after(step.now, timeout), std::move(done)); });
 }
 
 bool SimWorker::begin(ServedCall& call) {
   bool go = false;
-  step([&](Step& step) { go = node_.begin(step, call); });
+  step_node([&](Step& step) { go = node_.begin(step, call); });
   return go;
 }
 
-void SimWorker::respond(ServedCall& call, MessagePtr reply) {
-  step([&](Step& step) { node_.respond(step, call, std::move(reply)); });
+void SimWorker::respond(ServedCall& call, std::shared_ptr<Message> reply) {
+  step_node([&](Step& step) { node_.respond(step, call, std::move(reply)); });
 }
 
 void SimWorker::on_accepted(ConnectionId connection) {
-  step([&](Step& step) { node_.on_accepted(step, connection); });
+  step_node([&](Step& step) { node_.on_accepted(step, connection); });
 }
 void SimWorker::on_connected(ConnectionId connection) {
-  step([&](Step& step) { node_.on_connected(step, connection); });
+  step_node([&](Step& step) { node_.on_connected(step, connection); });
 }
 void SimWorker::on_frames(ConnectionId connection, std::vector<InFrame>& frames) {
-  step([&](Step& step) { node_.on_frames(step, connection, frames); });
+  step_node([&](Step& step) { node_.on_frames(step, connection, frames); });
 }
 void SimWorker::on_progress(ConnectionId connection) {
-  step([&](Step& step) { node_.on_progress(step, connection); });
+  step_node([&](Step& step) { node_.on_progress(step, connection); });
 }
 void SimWorker::on_closed(ConnectionId connection, const Failure& why) {
-  step([&](Step& step) { node_.on_closed(step, connection, why); });
+  step_node([&](Step& step) { node_.on_closed(step, connection, why); });
 }
 void SimWorker::collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) {
   if (alive_) node_.collect(connection, bytes_max, out);
@@ -191,7 +223,10 @@ void SimWorker::die() {
 // ---- the world
 
 World::World(WorldOptions options)
-    : options_(std::move(options)), random_(options_.seed ^ 0x5eed), network_(network_options(options_)) {
+    : options_(std::move(options)),
+      random_(options_.seed ^ 0x5eed),
+      repetition_{options_.repetition, 0, Random(options_.seed ^ 0x4e9ea7)},
+      network_(network_options(options_)) {
   coordinator_ = std::make_unique<SimCoordinator>(*this);
   for (uint32_t rank = 0; rank < options_.workers; ++rank) {
     workers_.emplace_back().push_back(std::make_unique<SimWorker>(*this, rank, 0));
@@ -205,14 +240,28 @@ World::~World() {
   work_.clear();  // calls that never ran still say so to their workers, which no longer care
 }
 
-void World::run_later(std::shared_ptr<Work> work) {
+void World::run_later(uint32_t rank, std::shared_ptr<Work> work) {
   const uint64_t id = ++last_work_;
-  work_[id] = std::move(work);
+  work_[id] = {rank, std::move(work)};
+  if (taken_over_) return;
   const Duration delay(random_.below(static_cast<uint64_t>(options_.handler_delay_max.count()) + 1));
-  network_.schedule(now() + delay, [this, id] {
-    auto node = work_.extract(id);
-    if (!node.empty()) node.mapped()->run();
-  });
+  network_.schedule(now() + delay, [this, id] { run_work(id); });
+}
+
+void World::run_work(uint64_t id) {
+  auto node = work_.extract(id);
+  if (!node.empty()) node.mapped().work->run();
+}
+
+void World::take_over() {
+  taken_over_ = true;
+  network_.take_over();
+}
+
+void World::fire_timers(uint32_t rank, Duration ahead) {
+  network_.advance(ahead);
+  SimWorker& worker = this->worker(rank);
+  worker.step_node([&](Step& step) { worker.node_.on_time(step); });
 }
 
 bool World::run(const std::function<bool()>& done, Duration limit) {
@@ -235,7 +284,11 @@ bool World::join(Duration limit) {
       limit);
 }
 
-void World::kill(uint32_t rank) { worker(rank).die(); }
+void World::kill(uint32_t rank) {
+  worker(rank).die();
+  // Otherwise their events come, and find the worker dead.
+  if (taken_over_) std::erase_if(work_, [&](const auto& entry) { return entry.second.rank == rank; });
+}
 
 SimWorker& World::restart(uint32_t rank) {
   auto& lives = workers_.at(rank);

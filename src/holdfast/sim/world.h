@@ -15,6 +15,7 @@
 #include <holdfast/cluster/coordinator.h>
 #include <holdfast/rpc/node.h>
 #include <holdfast/rpc/peer.h>
+#include <holdfast/sim/repeater.h>
 #include <holdfast/transport/sim_network.h>
 
 namespace holdfast::sim {
@@ -26,33 +27,20 @@ struct WorldOptions {
   Duration lease = std::chrono::seconds(10);
   Duration handler_delay_max = std::chrono::microseconds(200);
   uint64_t inflight_bytes_max = 64 << 20;
+  LinkOptions link;  // what is not said elsewhere here
+  double repetition = 0;  // of control messages of references: see repeater.h
 };
 
 class World;
 
 // One life of one worker.
-class SimWorker final : private TransportEvents, private CallHost {
+class SimWorker final : private TransportEvents, public Host {
  public:
   SimWorker(World& world, uint32_t rank, uint32_t life);
   ~SimWorker() override;
 
-  // Like Peer::async. Fails with Overloaded where a real caller would wait for room.
-  template <auto F, class... Args>
-  Future<typename Registered<F>::Result> async(const WorkerPtr& to, Duration timeout, const Args&... args) {
-    using Result = typename Registered<F>::Result;
-    std::shared_ptr<Message> message = rpc_detail::begin_call(Registered<F>::entry);
-    wire::Writer writer(*message);
-    rpc_detail::encode_arguments(writer, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
-    Promise<Result> promise;
-    Future<Result> future = promise.future();
-    start_call(
-        to, Registered<F>::entry, std::move(message), timeout,
-        [promise = std::move(promise)](holdfast::Result<Message> result) mutable {
-          rpc_detail::complete(promise, std::move(result));
-        },
-        *future.state());
-    return future;
-  }
+  // Its calls fail with Overloaded where a real caller would wait for room.
+  Peer peer(const WorkerPtr& worker) { return {peer_state(worker), call_timeout()}; }
 
   bool alive() const { return alive_; }
   bool joined() const { return joined_; }
@@ -70,25 +58,36 @@ class SimWorker final : private TransportEvents, private CallHost {
   void on_closed(ConnectionId connection, const Failure& why) override;
   void collect(ConnectionId connection, size_t bytes_max, std::vector<OutFrame>& out) override;
 
+  std::shared_ptr<Host> share() override { return {std::shared_ptr<void>(), this}; }  // the World owns it
+  const std::string& name() const override { return address_; }
+  Duration call_timeout() const override { return std::chrono::seconds(60); }
+  std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker) override;
+  Protocol& protocol(size_t index) override { return *protocols_.at(index); }
+  void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
+                  Completion completion, FutureStateBase& state) override;
+  void start_kept_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,
+                       Duration timeout, Refused refused) override;
+  void run_step(void (*run)(void*, Step&), void* argument) override;
   Time now() override;
   Executor* executor() override { return nullptr; }
   void* worker() override { return this; }
   bool begin(ServedCall& call) override;
-  void respond(ServedCall& call, MessagePtr reply) override;
+  void respond(ServedCall& call, std::shared_ptr<Message> reply) override;
 
-  void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
-                  Completion completion, FutureStateBase& state);
   template <class F>
-  void step(F&& with_node);
+  void step_node(F&& with_node);
   void perform(Step& step);
   void set_timer();
   void die();
 
   World& world_;
+  const uint32_t rank_;
   const std::string address_;
   bool alive_ = true;
   bool joined_ = false;
   Node node_;
+  const std::unique_ptr<Repeater> repeater_;  // before the protocols: it sees their messages first
+  const std::vector<std::unique_ptr<Protocol>> protocols_;
   std::unique_ptr<Transport> transport_;
   Time timer_at_ = kNever;
 };
@@ -112,6 +111,7 @@ class World {
   Random& random() { return random_; }
   Time now() const { return network_.now(); }
   const WorldOptions& options() const { return options_; }
+  Repetition& repetition() { return repetition_; }
 
   // The process dies: nothing of it is heard any more.
   void kill(uint32_t rank);
@@ -124,22 +124,38 @@ class World {
   void cut_from_coordinator(uint32_t rank);
   void partition_from_coordinator(uint32_t rank);
 
+  // ---- by hand: see explore.h
+  // From now on nothing happens by itself: whoever drives this world picks each arrival (SimNetwork::arrivals), each
+  // handler and each worker's timers.
+  void take_over();
+  // Handlers that have not run.
+  struct WaitingWork {
+    uint32_t rank = 0;
+    std::shared_ptr<Work> work;
+  };
+  const std::map<uint64_t, WaitingWork>& waiting_work() const { return work_; }
+  void run_work(uint64_t id);
+  // The clock moves by that much, and what is due on this worker happens; on others it is late.
+  void fire_timers(uint32_t rank, Duration ahead);
+
  private:
   friend class SimWorker;
   class SimCoordinator;
 
   // Runs user code later, in its own event.
-  void run_later(std::shared_ptr<Work> work);
+  void run_later(uint32_t rank, std::shared_ptr<Work> work);
 
   const WorldOptions options_;
   Random random_;
+  Repetition repetition_;
   SimNetwork network_;
   std::unique_ptr<SimCoordinator> coordinator_;
   // Every life of every rank; the dead ones stay, so that late events find them dead rather than gone.
   std::vector<std::vector<std::unique_ptr<SimWorker>>> workers_;
   // Handlers that have not run yet.
-  std::map<uint64_t, std::shared_ptr<Work>> work_;
+  std::map<uint64_t, WaitingWork> work_;
   uint64_t last_work_ = 0;
+  bool taken_over_ = false;
 };
 
 }  // namespace holdfast::sim

@@ -27,7 +27,9 @@ struct Tally {
 
 void issue(World& world, uint32_t from, uint32_t to, uint64_t token, Tally& tally, Duration timeout = 60s) {
   world.worker(from)
-      .async<count_token>(world.worker(to).self(), timeout, token)
+      .peer(world.worker(to).self())
+      .with_timeout(timeout)
+      .async<count_token>(token)
       .then([&tally, token](Future<uint64_t> done) {
         if (done.failed()) {
           ++tally.failed;
@@ -126,7 +128,7 @@ TEST(World, AReplacementIsANewWorker) {
   issue(world, 0, 2, 5, tally);
   ASSERT_TRUE(world.run([&] { return tally.done == 1; }, 5s));
   bool lost = false;
-  world.worker(0).async<count_token>(before, 5s, uint64_t{1}).then([&](Future<uint64_t> done) {
+  world.worker(0).peer(before).with_timeout(5s).async<count_token>(uint64_t{1}).then([&](Future<uint64_t> done) {
     lost = done.failed() && done.failure().code == Code::worker_lost && !done.failure().maybe_executed;
   });
   EXPECT_TRUE(world.run([&] { return lost; }, 5s));
@@ -144,7 +146,7 @@ TEST(World, ANewcomerKnowsOfTheDead) {
     ASSERT_TRUE(world.join());
   }
   bool lost = false;
-  world.worker(1).async<count_token>(dead, 1h, uint64_t{1}).then([&](Future<uint64_t> done) {
+  world.worker(1).peer(dead).with_timeout(1h).async<count_token>(uint64_t{1}).then([&](Future<uint64_t> done) {
     lost = done.failed() && done.failure().code == Code::worker_lost && !done.failure().maybe_executed;
   });
   EXPECT_TRUE(world.run([&] { return lost; }, 30s));

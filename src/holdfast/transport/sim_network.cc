@@ -123,12 +123,14 @@ void SimNetwork::connect(SimTransport& from, ConnectionId id, const std::string&
   wires_.emplace(wire->number, wire);
   const bool fresh = from.places_.emplace(id, SimTransport::Place{wire, 0}).second;
   HOLDFAST_CHECK(fresh);
-  schedule(now_ + latency(), [this, wire] { arrive_dial(wire); });
+  wire->dial_waits = true;
+  if (!taken_over_) schedule(now_ + latency(), [this, wire] { arrive_dial(wire); });
 }
 
 void SimNetwork::arrive_dial(const WirePtr& wire) {
   Side& dialler = wire->sides[0];
   Side& acceptor = wire->sides[1];
+  wire->dial_waits = false;
   if (dialler.state == State::closed || dialler.closing || wire->dead) return;
   if (separated(dialler.address, acceptor.address)) {
     end_later(wire, 0, options_.dead_after,
@@ -166,11 +168,16 @@ void SimNetwork::flush(const WirePtr& wire, size_t side) {
 }
 
 void SimNetwork::send_frame(const WirePtr& wire, size_t to, const OutFrame& frame) {
-  if (random_.chance(options_.loss)) return;
+  if (random_.chance(options_.loss)) {
+    ++counts_.lost;
+    return;
+  }
   const int copies = random_.chance(options_.duplication) ? 2 : 1;
+  if (copies == 2) ++counts_.duplicated;
   for (int i = 0; i < copies; ++i) {
     Duration extra = Duration::zero();
     if (random_.chance(options_.reordering)) {
+      ++counts_.reordered;
       extra = Duration(
           static_cast<Duration::rep>(random_.between(1, static_cast<uint64_t>(options_.reordering_delay_max.count()))));
     }
@@ -182,6 +189,10 @@ void SimNetwork::send_frame(const WirePtr& wire, size_t to, const OutFrame& fram
 void SimNetwork::send(const WirePtr& wire, size_t to, Item item, Duration extra) {
   Side& target = wire->sides[to];
   if (target.state == State::closed || wire->dead) return;
+  if (taken_over_) {
+    target.incoming.emplace(Key(now_, next_number_++), std::move(item));
+    return;
+  }
   Time arrival = std::max(target.last_arrival, now_ + latency());
   if (item.what == What::finished && !target.incoming.empty()) {
     arrival = std::max(arrival, target.incoming.rbegin()->first.first);
@@ -217,7 +228,7 @@ void SimNetwork::leave(SimTransport& transport) {
 
 // ---- arrival ----
 
-void SimNetwork::pump(const WirePtr& wire, size_t side) {
+void SimNetwork::pump(const WirePtr& wire, size_t side, size_t items_max) {
   Side& mine = wire->sides[side];
   const std::string& peer = wire->sides[1 - side].address;
   std::vector<InFrame> frames;
@@ -227,7 +238,7 @@ void SimNetwork::pump(const WirePtr& wire, size_t side) {
     }
     frames.clear();
   };
-  while (mine.state != State::closed && !mine.closing && !wire->dead) {
+  for (; items_max > 0 && mine.state != State::closed && !mine.closing && !wire->dead; --items_max) {
     if (mine.incoming.empty() || mine.incoming.begin()->first.first > now_) break;
     if (separated(mine.address, peer)) {
       stall(wire, side);
@@ -331,6 +342,10 @@ void SimNetwork::end(const WirePtr& wire, size_t side, const Failure& why) {
 }
 
 void SimNetwork::end_later(const WirePtr& wire, size_t side, Duration wait, Failure why) {
+  if (taken_over_) {
+    wire->sides[side].ending = std::move(why);
+    return;
+  }
   schedule(now_ + wait, [this, wire, side, why = std::move(why)] { end(wire, side, why); });
 }
 
@@ -406,6 +421,62 @@ void SimNetwork::take_down(const std::string& address) {
 }
 
 void SimNetwork::calm_down() { options_.loss = options_.duplication = options_.reordering = 0; }
+
+// ---- delivery by hand ----
+
+void SimNetwork::take_over() {
+  taken_over_ = true;
+  queue_.clear();
+}
+
+std::vector<SimNetwork::Arrival> SimNetwork::list_arrivals(bool all) const {
+  std::vector<Arrival> list;
+  for (const auto& [number, wire] : wires_) {
+    for (const size_t side : {0, 1}) {
+      const Side& mine = wire->sides[side];
+      const Side& peer = wire->sides[1 - side];
+      const auto add = [&](Arrival::What what) -> Arrival& {
+        return list.emplace_back(Arrival{what, peer.address, mine.address, wire->number, side, {}, nullptr});
+      };
+      if (side == 1 && wire->dial_waits && !wire->dead && peer.state != State::closed && !peer.closing) {
+        add(Arrival::What::dial);
+      }
+      if (mine.state == State::closed) continue;
+      if (mine.ending) add(mine.closing ? Arrival::What::closed_here : Arrival::What::broken).why = &*mine.ending;
+      if (mine.ending || mine.closing || wire->dead) continue;
+      for (const auto& [key, item] : mine.incoming) {
+        if (item.what == What::frame) {
+          add(Arrival::What::frame).frame = item.bytes;
+        } else {
+          add(item.what == What::connected ? Arrival::What::connected : Arrival::What::finished);
+        }
+        if (!all) break;
+      }
+    }
+  }
+  return list;
+}
+
+void SimNetwork::deliver(const Arrival& arrival) {
+  const WirePtr wire = wires_.at(arrival.wire);
+  Side& mine = wire->sides[arrival.side];
+  switch (arrival.what) {
+    case Arrival::What::dial: return arrive_dial(wire);
+    case Arrival::What::broken:
+    case Arrival::What::closed_here: return end(wire, arrival.side, *std::exchange(mine.ending, std::nullopt));
+    case Arrival::What::connected:
+    case Arrival::What::frame:
+    case Arrival::What::finished: break;
+  }
+  now_ = std::max(now_, mine.incoming.begin()->first.first);
+  pump(wire, arrival.side, 1);
+}
+
+void SimNetwork::swallow(const Arrival& arrival) {
+  HOLDFAST_CHECK(arrival.what == Arrival::What::frame);
+  auto& incoming = wires_.at(arrival.wire)->sides[arrival.side].incoming;
+  incoming.erase(incoming.begin());
+}
 
 // ---- the trace ----
 

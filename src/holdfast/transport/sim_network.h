@@ -79,9 +79,46 @@ class SimNetwork {
   // From now on no frame is lost, repeated or reordered. (reliable() keeps its answer: links chose by it.)
   void calm_down();
 
+  // ---- delivery by hand ----
+  // From now on nothing arrives by itself, and no timer of before runs: whoever drives this picks each arrival.
+  // That is how every order can be tried. Call it when no connection is being closed.
+  void take_over();
+  // What can arrive next: at most one thing for each direction of each connection, in the order of connections.
+  struct Arrival {
+    enum class What {
+      dial,         // `from` wants to connect to `to`
+      connected,    // `to` hears that its dial was accepted
+      frame,        // ... a frame
+      finished,     // ... that `from` has closed the connection
+      broken,       // ... that the connection was cut, or was refused
+      closed_here,  // ... that its own close() is done
+    };
+    What what;
+    std::string from;
+    std::string to;
+    uint64_t wire;
+    size_t side;     // of `to`
+    ByteView frame;  // as encoded; good until something arrives or is sent
+    const Failure* why = nullptr;  // broken, closed_here
+  };
+  std::vector<Arrival> arrivals() const { return list_arrivals(false); }
+  // The same, and behind each what follows it.
+  std::vector<Arrival> under_way() const { return list_arrivals(true); }
+  void deliver(const Arrival& arrival);
+  // A frame is lost, though the network is a reliable one: to see that somebody notices.
+  void swallow(const Arrival& arrival);
+  // The clock moves; nothing else happens.
+  void advance(Duration by) { now_ += by; }
+
   // ---- watching ----
   // Called for each frame as it arrives, before its receiver sees it.
   void set_trace(TraceHook hook) { trace_ = std::move(hook); }
+  struct Counts {
+    uint64_t lost = 0;
+    uint64_t duplicated = 0;
+    uint64_t reordered = 0;
+  };
+  const Counts& counts() const { return counts_; }
   // Over every frame, connection and end of connection so far, with times.
   uint64_t trace_hash() const { return trace_hash_; }
 
@@ -105,12 +142,14 @@ class SimNetwork {
     Time last_arrival = Time{};
     std::map<Key, Item> incoming;
     std::optional<Time> stalled_since;
+    std::optional<Failure> ending;  // after take_over: what on_closed will say
   };
   // A connection: side 0 dialled, side 1 accepts. Comes with connect(), goes when both sides are closed.
   struct Wire {
     uint64_t number = 0;
     std::array<Side, 2> sides;
     bool dead = false;  // cut: nothing arrives any more
+    bool dial_waits = false;  // the dial is on its way to side 1
   };
   using WirePtr = std::shared_ptr<Wire>;
 
@@ -122,7 +161,7 @@ class SimNetwork {
   void arrive_dial(const WirePtr& wire);
   void send_frame(const WirePtr& wire, size_t to, const OutFrame& frame);
   void send(const WirePtr& wire, size_t to, Item item, Duration extra);
-  void pump(const WirePtr& wire, size_t side);
+  void pump(const WirePtr& wire, size_t side, size_t items_max = SIZE_MAX);
   void stall(const WirePtr& wire, size_t side);
   bool accept_frame(const WirePtr& wire, size_t side, const Bytes& bytes, std::vector<InFrame>& frames);
   void end(const WirePtr& wire, size_t side, const Failure& why);
@@ -130,11 +169,13 @@ class SimNetwork {
   void drop_if_over(const WirePtr& wire);
   Duration latency();
   bool separated(const std::string& a, const std::string& b) const;
+  std::vector<Arrival> list_arrivals(bool all) const;
   void mix(uint64_t value);
   void mix(const std::string& text);
 
   SimOptions options_;
   const bool reliable_;
+  bool taken_over_ = false;
   Random random_;
   Time now_ = Time{};
   uint64_t next_number_ = 0;
@@ -143,6 +184,7 @@ class SimNetwork {
   std::map<uint64_t, WirePtr> wires_;
   std::set<std::pair<std::string, std::string>> partitions_;  // each pair in order
   TraceHook trace_;
+  Counts counts_;
   uint64_t trace_hash_ = 0xcbf29ce484222325;
 };
 

@@ -21,10 +21,21 @@ struct Attachment {
   uint64_t bytes = 0;
 };
 
+// What travels with a message and is more than bytes: an upper layer wants to know that it was sent, arrived or was
+// thrown away unread. See rpc/cargo.h. Never destroyed under a driver's lock (Step::garbage takes it).
+class Cargo {
+ public:
+  Cargo() = default;
+  Cargo(const Cargo&) = delete;
+  Cargo& operator=(const Cargo&) = delete;
+  virtual ~Cargo() = default;
+};
+
 struct Message {
   Kind kind;
   Bytes body;
   std::vector<Attachment> attachments;
+  std::shared_ptr<Cargo> cargo;  // before it is sent, and after it has arrived; not in between
 
   uint64_t total_bytes() const {
     uint64_t total = body.size();

@@ -1,0 +1,51 @@
+// Protocol: the part of a layer above rpc (references, autograd) that lives in each worker's Node and speaks with its
+// like on other workers in message kinds of its own. Each such layer registers with the program, like functions do,
+// and then every worker of that program has it.
+//
+// Protocol code: called under the driver's lock.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <holdfast/link/step.h>
+#include <holdfast/link/worker_info.h>
+
+namespace holdfast {
+
+class Host;
+class Node;
+
+class Protocol {
+ public:
+  virtual ~Protocol() = default;
+  virtual Status on_message(Step& step, const WorkerPtr& from, Message message) = 0;
+  // Something else is about to be sent there: what must arrive earlier has to go now.
+  virtual void before_send(Step&, const WorkerPtr&) {}
+  virtual void on_worker_lost(Step&, const WorkerInfo&, [[maybe_unused]] uint64_t loss) {}
+  // Nothing that the workers of the losses up to this one sent is on its way any more, to anybody.
+  virtual void on_settled(Step&, [[maybe_unused]] uint64_t loss) {}
+  virtual void on_time(Step&) {}
+  virtual Time next_wakeup() const { return kNever; }
+  // Nothing is under way: a condition of the end of a job.
+  virtual bool idle() const = 0;
+  // What is under way, for people; empty if nothing.
+  virtual std::string describe() const { return {}; }
+  // This worker's life is over.
+  virtual void stop(Step&) {}
+};
+
+// Makes the protocol for one worker, and adds it to its node.
+using MakeProtocol = std::unique_ptr<Protocol> (*)(Node& node, Host& host);
+// Before main(). Returns the index for Host::protocol.
+size_t register_protocol(MakeProtocol make);
+std::vector<std::unique_ptr<Protocol>> make_protocols(Node& node, Host& host);
+
+// Using index anywhere registers P, which has a static function make.
+template <class P>
+struct RegisteredProtocol {
+  static inline const size_t index = register_protocol(&P::make);
+};
+
+}  // namespace holdfast

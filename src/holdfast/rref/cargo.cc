@@ -1,0 +1,33 @@
+#include <holdfast/rref/cargo.h>
+
+#include <holdfast/rref/canary.h>
+#include <holdfast/rref/references.h>
+
+namespace holdfast {
+
+size_t ReferenceCargo::add(ReferencePtr reference) {
+  list_.push_back(std::move(reference));
+  return list_.size() - 1;
+}
+
+Bytes ReferenceCargo::load(Step&, const WorkerPtr& to) {
+  std::vector<CargoEntry> entries;
+  entries.reserve(list_.size() + 1);
+  for (const ReferencePtr& reference : list_) entries.push_back(references_.send(*reference, to));
+  if (created_) entries.push_back(references_.send_created(*created_));
+  return std::move(wire::encode_message(kRemoteCall, entries).body);
+}
+
+ArrivedReferences::~ArrivedReferences() {
+  if (HOLDFAST_CANARY(undecoded_kept) && !taken) {
+    for (const ReferencePtr& reference : list) reference->entered = false;
+  }
+}
+
+ReferencePtr ArrivedReferences::take(uint64_t index) {
+  if (index >= list.size()) return nullptr;
+  taken = true;
+  return list[index];
+}
+
+}  // namespace holdfast

@@ -1,0 +1,136 @@
+// How a function runs on an object that lives here: `rref.call<&Counter::add>(2)`, or a free function whose first
+// parameter is the object. The call carries the reference as its first argument; it runs when the object is there.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include <holdfast/base/ambient.h>
+#include <holdfast/rpc/signature.h>
+#include <holdfast/rref/references.h>
+
+namespace holdfast {
+
+template <class T>
+class RRef;
+
+namespace rref_detail {
+
+// The types of F, whose first argument is an object, or a base of it.
+template <class Tuple>
+struct Split;
+template <class First, class... Args>
+struct Split<std::tuple<First, Args...>> {
+  using Object = First;
+  template <class T>
+  using WithReference = std::tuple<RRef<T>, Args...>;
+};
+
+template <auto F>
+using ObjectOf = typename Split<typename rpc_detail::FunctionTypes<F>::Arguments>::Object;
+
+// F on a T.
+template <auto F, class T>
+struct ObjectTypes {
+  static_assert(std::is_base_of_v<ObjectOf<F>, T> || std::is_same_v<ObjectOf<F>, T>,
+                "this function takes an object of another type");
+  using Arguments = typename Split<typename rpc_detail::FunctionTypes<F>::Arguments>::template WithReference<T>;
+  using Returned = typename rpc_detail::FunctionTypes<F>::Returned;
+  using Result = typename rpc_detail::ResultOf<Returned>::Type;
+};
+
+// One call that runs when its object is there: at once, or as work of its own later.
+template <rpc_detail::Outcome kOutcome, auto F, class Object>
+class OnObject final : public Work {
+ public:
+  using Types = ObjectTypes<F, Object>;
+
+  explicit OnObject(std::shared_ptr<ServedCall> call) : call_(std::move(call)) {}
+
+  typename Types::Arguments& arguments() { return arguments_; }
+  const Reference& reference() const { return *std::get<0>(arguments_).reference(); }
+
+  void run() override {
+    AmbientScope scope(ambient_);
+    Result<std::shared_ptr<void>> value = reference().references.value(reference(), typeid(Object));
+    if (!value) return call_->respond(std::move(value.failure()));
+    Object& object = *static_cast<Object*>(value->get());
+    const auto apply = [&]() -> typename Types::Returned {
+      return std::apply(
+          [&](auto&&, auto&&... argument) -> typename Types::Returned {
+            return std::invoke(F, object, std::move(argument)...);
+          },
+          std::move(arguments_));
+    };
+    using Result = typename Types::Result;
+    rpc_detail::run_call<typename Types::Returned>(call_, apply, [](ServedCall& call, auto&& produce) {
+      if constexpr (kOutcome == rpc_detail::Outcome::kept) {
+        rpc_detail::keep_result<Result>(call, produce);
+      } else {
+        rpc_detail::respond_with<Result>(call, produce);
+      }
+    });
+  }
+
+ private:
+  const std::shared_ptr<ServedCall> call_;  // its cargo holds the object until the call is over
+  typename Types::Arguments arguments_;
+  const Ambient ambient_ = current_ambient();
+};
+
+template <rpc_detail::Outcome kOutcome, auto F, class T>
+void invoke_on_object(const std::shared_ptr<ServedCall>& call) {
+  auto work = std::make_shared<OnObject<kOutcome, F, T>>(call);
+  if (!rpc_detail::decode_arguments(*call, work->arguments())) return;
+  if (!std::get<0>(work->arguments()) || !work->reference().is_owner()) {
+    return call->respond(Failure{.code = Code::corrupt, .message = "the object of the call is not here"});
+  }
+  if (work->reference().references.when_settled(work->reference(), work)) work->run();
+}
+
+}  // namespace rref_detail
+
+// The entries of F, as a function on objects of type T, in the program's table: with a reply, and with a result that
+// stays.
+template <auto F, class T = rref_detail::ObjectOf<F>>
+struct RegisteredOnObject {
+  using Types = rref_detail::ObjectTypes<F, T>;
+  static const Function& add() {
+    return add_function(
+        function_name_from_tag(typeid(FunctionTag<F>)),
+        rpc_detail::signature_text<typename Types::Result>(static_cast<typename Types::Arguments*>(nullptr)),
+        &rref_detail::invoke_on_object<rpc_detail::Outcome::replied, F, T>);
+  }
+  static inline const Function& entry = add();
+};
+template <auto F, class T = rref_detail::ObjectOf<F>>
+struct RegisteredKeptOnObject {
+  using Types = rref_detail::ObjectTypes<F, T>;
+  static const Function& add() {
+    return add_function(
+        function_name_from_tag(typeid(FunctionTag<F>)),
+        rpc_detail::kept_signature_text<typename Types::Result>(static_cast<typename Types::Arguments*>(nullptr)),
+        &rref_detail::invoke_on_object<rpc_detail::Outcome::kept, F, T>);
+  }
+  static inline const Function& entry = add();
+};
+
+namespace rref_detail {
+
+// to_here is this function on the object.
+template <class T>
+const T& to_here(const T& object) {
+  return object;
+}
+// to_here on the result of a function that returned nothing: it has returned.
+inline void wait_for(const Nothing&) {}
+// make<T> is this function.
+template <class T, class... Args>
+T make(Args... args) {
+  return T(std::move(args)...);
+}
+
+}  // namespace rref_detail
+}  // namespace holdfast

@@ -1,0 +1,149 @@
+#include <holdfast/rref/owner_table.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <holdfast/base/check.h>
+#include <holdfast/rref/canary.h>
+
+namespace holdfast {
+
+namespace {
+
+// A user's destructor is user code: it runs on the executor.
+class DestroyValue final : public Work {
+ public:
+  explicit DestroyValue(std::shared_ptr<void> value) : value_(std::move(value)) {}
+  void run() override { value_.reset(); }
+
+ private:
+  std::shared_ptr<void> value_;
+};
+
+void destroy(Step& step, std::shared_ptr<void> value) {
+  if (value) step.work.push_back(std::make_shared<DestroyValue>(std::move(value)));
+}
+
+}  // namespace
+
+Owned& OwnerTable::at(const RRefId& id) {
+  Owned& object = objects_[id];
+  object.id = id;
+  return object;
+}
+
+Owned* OwnerTable::find(const RRefId& id) {
+  auto found = objects_.find(id);
+  return found == objects_.end() ? nullptr : &found->second;
+}
+
+void OwnerTable::begin(Owned& object, Time deadline, std::string made_by) {
+  HOLDFAST_CHECK(object.state == Owned::State::expected);
+  object.state = Owned::State::pending;
+  object.made_by = std::move(made_by);
+  if (deadline == kNever) return;
+  object.timed = true;
+  object.timer = timers_.add(deadline, object.id);
+}
+
+void OwnerTable::settle(Step& step, Owned& object, Owned::State state) {
+  object.state = state;
+  if (std::exchange(object.timed, false)) timers_.remove(object.timer);
+  for (std::shared_ptr<Work>& work : object.waiting) step.work.push_back(std::move(work));
+  object.waiting.clear();
+}
+
+void OwnerTable::set_value(Step& step, Owned& object, std::shared_ptr<void> value, const std::type_info& type) {
+  if (object.settled()) return destroy(step, std::move(value));  // it came too late
+  object.value = std::move(value);
+  object.type = &type;
+  settle(step, object, Owned::State::ready);
+}
+
+void OwnerTable::set_failure(Step& step, Owned& object, Failure failure) {
+  if (object.settled()) return;
+  object.failure = std::make_unique<Failure>(std::move(failure));
+  settle(step, object, Owned::State::failed);
+}
+
+bool OwnerTable::add_fork(Owned& object, const ForkId& fork, const WorkerId& holder) {
+  if (!forks_.try_emplace(fork, Fork{&object, holder}).second) return false;
+  ++object.forks;
+  return true;
+}
+
+bool OwnerTable::remove_fork(Step& step, const ForkId& fork, const WorkerId& holder) {
+  auto found = forks_.find(fork);
+  if (found == forks_.end() || found->second.holder != holder) return false;
+  Owned& object = *found->second.object;
+  forks_.erase(found);
+  --object.forks;
+  free_if_unused(step, object);
+  return true;
+}
+
+void OwnerTable::release(Step& step, Owned& object) {
+  HOLDFAST_CHECK(object.handles > 0);
+  --object.handles;
+  free_if_unused(step, object);
+}
+
+void OwnerTable::free_if_unused(Step& step, Owned& object) {
+  if (object.forks > 0 || object.handles > 0) return;
+  if (object.timed) timers_.remove(object.timer);
+  destroy(step, std::move(object.value));
+  objects_.erase(object.id);
+}
+
+void OwnerTable::on_creator_lost(Step& step, const WorkerId& creator, const std::string& name) {
+  if (HOLDFAST_CANARY(lost_creator_ignored)) return;
+  std::vector<Owned*> orphans;
+  for (auto& [id, object] : objects_) {
+    if (object.state == Owned::State::expected && id.creator == creator) orphans.push_back(&object);
+  }
+  std::sort(orphans.begin(), orphans.end(), [](const Owned* a, const Owned* b) { return a->id < b->id; });
+  for (Owned* object : orphans) {
+    set_failure(step, *object,
+                {.code = Code::worker_lost,
+                 .message = fmt::format("object {} was never created: {} was lost before it could say how",
+                                        text_of(object->id), name),
+                 .worker = name});
+  }
+}
+
+void OwnerTable::remove_forks_of(Step& step, const std::unordered_set<WorkerId>& holders) {
+  std::vector<std::pair<ForkId, WorkerId>> gone;
+  for (const auto& [id, fork] : forks_) {
+    if (holders.contains(fork.holder)) gone.emplace_back(id, fork.holder);
+  }
+  std::sort(gone.begin(), gone.end());  // freeing is visible: the same order in every run
+  for (const auto& [id, holder] : gone) remove_fork(step, id, holder);
+}
+
+void OwnerTable::on_time(Step& step) {
+  RRefId id;
+  while (timers_.pop_due(step.now, id)) {
+    Owned& object = objects_.at(id);
+    object.timed = false;
+    set_failure(step, object,
+                {.code = Code::timeout,
+                 .message = fmt::format("object {} was not there in time: {} took too long", text_of(id), object.made_by)});
+  }
+}
+
+void OwnerTable::clear(Step& step) {
+  std::vector<RRefId> ids;
+  for (const auto& [id, object] : objects_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const RRefId& id : ids) {
+    Owned& object = objects_.at(id);
+    if (object.timed) timers_.remove(object.timer);
+    for (std::shared_ptr<Work>& work : object.waiting) step.garbage.push_back(std::move(work));
+    destroy(step, std::move(object.value));
+  }
+  objects_.clear();
+  forks_.clear();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,90 @@
+// OwnerTable: the objects that live on this worker, and who holds references to them. A state machine without I/O;
+// docs/rref.md, "States", is its description.
+//
+// Protocol code, owned by References, guarded by the driver's lock. Values are handed to the Step to be destroyed:
+// never under a lock.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <holdfast/base/timer_queue.h>
+#include <holdfast/link/step.h>
+#include <holdfast/rref/ids.h>
+
+namespace holdfast {
+
+// One object. Its address stays for as long as it has a fork or a handle.
+struct Owned {
+  enum class State : uint8_t {
+    expected,  // a fork is known, the creation is still on its way
+    pending,   // being created
+    ready,
+    failed,
+  };
+
+  RRefId id;
+  State state = State::expected;
+  bool timed = false;  // `timer` is set
+  TimerHandle timer = 0;
+  uint32_t forks = 0;
+  uint32_t handles = 0;  // on this worker; those inside messages that have arrived count too
+  std::shared_ptr<void> value;
+  const std::type_info* type = nullptr;        // of the value
+  std::unique_ptr<Failure> failure;            // why there is none
+  std::vector<std::shared_ptr<Work>> waiting;  // for the value or the failure
+  std::string made_by;                         // for people: "make_counter, called by worker0"
+
+  bool settled() const { return state == State::ready || state == State::failed; }
+};
+
+class OwnerTable {
+ public:
+  struct Fork {
+    Owned* object = nullptr;
+    WorkerId holder;
+  };
+
+  // The object with this id, made as `expected` if there is none. It stays only if something refers to it.
+  Owned& at(const RRefId& id);
+  Owned* find(const RRefId& id);
+  // Its creation has begun; it fails at the deadline if it is not there by then.
+  void begin(Owned& object, Time deadline, std::string made_by);
+  void set_value(Step& step, Owned& object, std::shared_ptr<void> value, const std::type_info& type);
+  void set_failure(Step& step, Owned& object, Failure failure);
+
+  // False: this fork is here already.
+  bool add_fork(Owned& object, const ForkId& fork, const WorkerId& holder);
+  // False: there is no such fork of that holder.
+  bool remove_fork(Step& step, const ForkId& fork, const WorkerId& holder);
+  void release(Step& step, Owned& object);
+
+  // Objects that this worker was to create will not come.
+  void on_creator_lost(Step& step, const WorkerId& creator, const std::string& name);
+  // Forks of lost workers: nothing of them can still be on its way.
+  void remove_forks_of(Step& step, const std::unordered_set<WorkerId>& holders);
+
+  void on_time(Step& step);
+  Time next_wakeup() const { return timers_.next(); }
+  // Everything goes.
+  void clear(Step& step);
+
+  const std::unordered_map<RRefId, Owned>& objects() const { return objects_; }
+  const std::unordered_map<ForkId, Fork>& forks() const { return forks_; }
+
+ private:
+  void settle(Step& step, Owned& object, Owned::State state);
+  void free_if_unused(Step& step, Owned& object);
+
+  std::unordered_map<RRefId, Owned> objects_;
+  std::unordered_map<ForkId, Fork> forks_;
+  TimerQueue<RRefId> timers_;  // of creations
+};
+
+}  // namespace holdfast

@@ -1,0 +1,39 @@
+// Reference: one reference of this program to a remote object, whatever the object's type. All copies of an RRef<T>
+// share one; when the last goes, so does the reference. Immutable after it was made; any thread.
+#pragma once
+
+#include <memory>
+
+#include <holdfast/link/worker_info.h>
+#include <holdfast/rpc/call_host.h>
+#include <holdfast/rref/ids.h>
+
+namespace holdfast {
+
+class References;
+
+class Reference {
+ public:
+  Reference(std::shared_ptr<Host> host, References& references, const RRefId& rref, const ForkId& fork, WorkerPtr owner)
+      : host(std::move(host)), references(references), rref(rref), fork(fork), owner(std::move(owner)) {}
+  // Gives the reference up. Never under the driver's lock.
+  ~Reference();
+  Reference(const Reference&) = delete;
+  Reference& operator=(const Reference&) = delete;
+
+  bool is_owner() const { return fork.counter == 0; }
+
+  const std::shared_ptr<Host> host;
+  References& references;
+  const RRefId rref;
+  const ForkId fork;  // counter 0: the object is this worker's own
+  const WorkerPtr owner;
+  // All guarded by the driver's lock. It has an entry in a table: from the moment at which its creation is sent.
+  mutable bool entered = false;
+  // Why its creation was not even sent.
+  mutable std::unique_ptr<Failure> failure;
+};
+
+using ReferencePtr = std::shared_ptr<const Reference>;
+
+}  // namespace holdfast

@@ -1,0 +1,87 @@
+#include <holdfast/rref/rref.h>
+
+#include <fmt/format.h>
+
+namespace holdfast::rref_detail {
+
+namespace {
+
+constexpr int8_t kRRefExtension = 2;
+
+// Completes a promise.
+class CompletePromise final : public Work {
+ public:
+  explicit CompletePromise(Promise<void> promise) : promise_(std::move(promise)) {}
+  void run() override { promise_.set_value(); }
+  bool quick() const override { return true; }
+
+ private:
+  Promise<void> promise_;
+};
+
+}  // namespace
+
+ReferencePtr start_remote(const rpc_detail::PeerState& peer, const Function& function, std::shared_ptr<Message> message,
+                          Duration timeout) {
+  References& references = References::of(*peer.host);
+  ReferencePtr reference = references.new_object(peer.worker);
+  auto cargo = std::static_pointer_cast<ReferenceCargo>(std::move(message->cargo));
+  if (!cargo) cargo = std::make_shared<ReferenceCargo>(references);
+  cargo->set_created(reference);
+  message->cargo = std::move(cargo);
+  message->kind = kRemoteCall;
+  peer.host->start_kept_call(peer.worker, function, std::move(message), timeout,
+                             [&](Failure failure) { references.refused(*reference, std::move(failure)); });
+  return reference;
+}
+
+Future<void> when_settled(const Reference& reference) {
+  Promise<void> promise(reference.host->executor());
+  Future<void> future = promise.future();
+  auto work = std::make_shared<CompletePromise>(std::move(promise));
+  if (reference.references.when_settled(reference, work)) work->run();
+  return future;
+}
+
+std::string made_here(const std::source_location& where) {
+  return fmt::format("own() at {}:{}", where.file_name(), where.line());
+}
+
+void throw_empty() {
+  throw_failure({.code = Code::invalid_argument, .message = "this RRef refers to nothing"});
+}
+
+void encode_reference(wire::Writer& writer, const ReferencePtr& reference) {
+  if (!reference) return writer.nil();
+  auto* context = dynamic_cast<SendContext*>(writer.context());
+  if (context == nullptr) {
+    throw_failure({.code = Code::invalid_argument, .message = "an RRef can be sent only in a call or its result"});
+  }
+  if (&context->host != reference->host.get()) {
+    throw_failure({.code = Code::invalid_argument,
+                   .message = fmt::format("this RRef belongs to {}: another worker of the same process cannot send it",
+                                          reference->host->name())});
+  }
+  if (std::optional<Failure> failure = reference->references.not_sent(*reference)) throw_failure(std::move(*failure));
+  if (!context->cargo) context->cargo = std::make_shared<ReferenceCargo>(reference->references);
+  const size_t index = static_cast<ReferenceCargo&>(*context->cargo).add(reference);
+  const std::array<uint8_t, 4> bytes = {static_cast<uint8_t>(index >> 24), static_cast<uint8_t>(index >> 16),
+                                        static_cast<uint8_t>(index >> 8), static_cast<uint8_t>(index)};
+  writer.extension(kRRefExtension, bytes);
+}
+
+ReferencePtr decode_reference(wire::Reader& reader) {
+  if (reader.try_nil()) return nullptr;
+  const ByteView bytes = reader.extension(kRRefExtension);
+  if (!reader.ok()) return nullptr;
+  auto* context = dynamic_cast<ReceiveContext*>(reader.context());
+  auto* arrived = context != nullptr ? dynamic_cast<ArrivedReferences*>(context->cargo) : nullptr;
+  ReferencePtr reference;
+  if (bytes.size() == 4 && arrived != nullptr) {
+    reference = arrived->take(uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 | bytes[3]);
+  }
+  if (!reference) reader.fail("a reference that did not come with the message");
+  return reference;
+}
+
+}  // namespace holdfast::rref_detail

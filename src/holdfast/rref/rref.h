@@ -1,0 +1,215 @@
+// RRef<T>: a distributed shared_ptr. It refers to an object that lives on one worker, its owner; it can be copied,
+// sent to other workers in calls and results, and dropped. The object is destroyed, on its owner, when no worker
+// holds a reference any more. docs/rref.md tells how.
+//
+// Any thread may use it; a copy is cheap. What went wrong with the object's creation appears at every use.
+#pragma once
+
+#include <memory>
+#include <source_location>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <holdfast/rpc/worker.h>
+#include <holdfast/rref/on_object.h>
+
+namespace holdfast {
+
+namespace rref_detail {
+
+// A program that includes this has references in each of its workers.
+inline const size_t kProtocolIndex = RegisteredProtocol<References>::index;
+
+// The reference that `message` is to create the object of, and the call itself, which begins here.
+ReferencePtr start_remote(const rpc_detail::PeerState& peer, const Function& function, std::shared_ptr<Message> message,
+                          Duration timeout);
+// Completes when the object, which is this worker's, is there or has failed.
+Future<void> when_settled(const Reference& reference);
+std::string made_here(const std::source_location& where);
+[[noreturn]] void throw_empty();
+
+}  // namespace rref_detail
+
+template <class T>
+class RRef {
+ public:
+  using Object = rpc_detail::Stored<T>;
+
+  // Refers to nothing: every use but assignment and sending throws InvalidArgument.
+  RRef() = default;
+  // For the library.
+  RRef(ReferencePtr reference, Duration timeout) : reference_(std::move(reference)), timeout_(timeout) {}
+
+  explicit operator bool() const { return reference_ != nullptr; }
+  friend bool operator==(const RRef& a, const RRef& b) {
+    return a.reference_ == b.reference_ || (a.reference_ && b.reference_ && a.reference_->rref == b.reference_->rref);
+  }
+
+  const WorkerInfo& owner() const { return *get().owner; }
+  bool is_owner() const { return get().is_owner(); }
+  // The owner knows this reference. True on the owner.
+  bool confirmed_by_owner() const { return get().references.confirmed(get()); }
+  RRefId id() const { return get().rref; }
+
+  // The same reference, with another timeout for what is done through it. kForever: none.
+  RRef with_timeout(Duration timeout) const { return {reference_, timeout}; }
+
+  // A copy of the object. Waits until it is there. Throws why it is not, or will not be.
+  auto to_here() const requires(std::is_void_v<T> || wire::Encodable<T>) { return fetch().take(); }
+  auto to_here(Duration timeout) const requires(std::is_void_v<T> || wire::Encodable<T>) {
+    return with_timeout(timeout).fetch().take();
+  }
+  // The same, without waiting.
+  Future<T> fetch() const requires(std::is_void_v<T> || wire::Encodable<T>);
+
+  // The object itself, on its owner only; waits until it is there. Good as long as this reference, or a copy, lives.
+  // The caller sees to it that nobody else changes it meanwhile.
+  std::add_lvalue_reference_t<T> local_value() const;
+
+  // Runs F, a member function of T or a function whose first parameter is a T&, on the object, where it is.
+  template <auto F, class... Args>
+  auto call(const Args&... args) const {
+    return async<F>(args...).take();
+  }
+  template <auto F, class... Args>
+  Future<typename RegisteredOnObject<F, Object>::Types::Result> async(const Args&... args) const {
+    return start<F>(kCall, args...);
+  }
+  // The same; the result stays there too.
+  template <auto F, class... Args>
+  RRef<typename RegisteredKeptOnObject<F, Object>::Types::Result> remote(const Args&... args) const;
+
+  // For the library: null if this refers to nothing.
+  const ReferencePtr& reference() const { return reference_; }
+
+ private:
+  const Reference& get() const {
+    if (!reference_) rref_detail::throw_empty();
+    return *reference_;
+  }
+  std::shared_ptr<const rpc_detail::PeerState> peer() const { return get().host->peer_state(get().owner); }
+  // The message of a call of F on this object; the function's first parameter is the reference.
+  template <auto F, class... Args>
+  std::shared_ptr<Message> message(const Function& function, const Args&... args) const {
+    return rpc_detail::call_message(*get().host, function,
+                                    static_cast<typename rref_detail::ObjectTypes<F, Object>::Arguments*>(nullptr),
+                                    RRef<Object>(reference_, timeout_), args...);
+  }
+  template <auto F, class... Args>
+  Future<typename RegisteredOnObject<F, Object>::Types::Result> start(Kind kind, const Args&... args) const;
+
+  ReferencePtr reference_;
+  Duration timeout_{};
+};
+
+// An RRef on the wire is its index in the message's cargo; one that refers to nothing is nil.
+template <class T>
+struct wire::Codec<RRef<T>> {
+  static constexpr bool kMayBeNil = true;
+  static void encode(Writer& writer, const RRef<T>& rref);
+  static void decode(Reader& reader, RRef<T>& out);
+  static std::string type_name() { return "rref<" + object_name<T>() + ">"; }
+};
+
+// ---- how
+
+namespace rref_detail {
+
+// Untyped, so that there is one of each.
+void encode_reference(wire::Writer& writer, const ReferencePtr& reference);
+ReferencePtr decode_reference(wire::Reader& reader);
+
+}  // namespace rref_detail
+
+template <class T>
+void wire::Codec<RRef<T>>::encode(Writer& writer, const RRef<T>& rref) {
+  rref_detail::encode_reference(writer, rref.reference());
+}
+
+template <class T>
+void wire::Codec<RRef<T>>::decode(Reader& reader, RRef<T>& out) {
+  ReferencePtr reference = rref_detail::decode_reference(reader);
+  const Duration timeout = reference ? reference->host->call_timeout() : Duration();
+  out = RRef<T>(std::move(reference), timeout);
+}
+
+template <class T>
+template <auto F, class... Args>
+Future<typename RegisteredOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::start(Kind kind, const Args&... args) const {
+  using Result = typename RegisteredOnObject<F, Object>::Types::Result;
+  if (std::optional<Failure> failure = get().references.dead(get())) {
+    Promise<Result> promise(get().host->executor());
+    promise.set_failure(std::move(*failure));
+    return promise.future();
+  }
+  const Function& function = RegisteredOnObject<F, Object>::entry;
+  std::shared_ptr<Message> call = message<F>(function, args...);
+  call->kind = kind;
+  return rpc_detail::finish_call<Result>(*peer(), function, std::move(call), timeout_);
+}
+
+template <class T>
+Future<T> RRef<T>::fetch() const requires(std::is_void_v<T> || wire::Encodable<T>) {
+  if constexpr (std::is_void_v<T>) {
+    return start<rref_detail::wait_for>(kRRefFetch);
+  } else {
+    return start<rref_detail::to_here<T>>(kRRefFetch);
+  }
+}
+
+template <class T>
+std::add_lvalue_reference_t<T> RRef<T>::local_value() const {
+  if (!is_owner()) {
+    throw_failure({.code = Code::invalid_argument,
+                   .message = "local_value() was called on " + get().host->name() + ", but the object is on " +
+                              owner().name + ": use to_here(), or call a function on it"});
+  }
+  rref_detail::when_settled(get()).get();
+  std::shared_ptr<void> value = get().references.value(get(), typeid(Object)).take();
+  if constexpr (!std::is_void_v<T>) return *static_cast<T*>(value.get());
+}
+
+template <class T>
+template <auto F, class... Args>
+RRef<typename RegisteredKeptOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::remote(const Args&... args) const {
+  const Function& function = RegisteredKeptOnObject<F, Object>::entry;
+  return {rref_detail::start_remote(*peer(), function, message<F>(function, args...), timeout_), timeout_};
+}
+
+template <auto F, class... Args>
+RRef<typename RegisteredKept<F>::Result> Peer::remote(const Args&... args) const {
+  const Function& function = RegisteredKept<F>::entry;
+  std::shared_ptr<Message> message = rpc_detail::call_message(
+      *state_->host, function, static_cast<typename RegisteredKept<F>::Arguments*>(nullptr), args...);
+  return {rref_detail::start_remote(*state_, function, std::move(message), timeout_), timeout_};
+}
+
+template <class T, class... Args>
+RRef<T> Peer::make(const Args&... args) const {
+  return remote<rref_detail::make<T, rpc_detail::AsArgument<Args>...>>(args...);
+}
+
+template <class T>
+RRef<T> Worker::own(T value, std::source_location where) {
+  Host& worker = host();
+  auto object = std::make_shared<T>(std::move(value));
+  return {References::of(worker).own(std::move(object), typeid(T), rref_detail::made_here(where)), worker.call_timeout()};
+}
+
+}  // namespace holdfast
+
+// In a program that only serves: makes a function callable on objects that live here, and a class makeable here.
+#define HOLDFAST_EXPORT_METHOD(function) HOLDFAST_EXPORT_METHOD_2_(function, __COUNTER__)
+#define HOLDFAST_EXPORT_METHOD_2_(function, number) HOLDFAST_EXPORT_METHOD_3_(function, number)
+#define HOLDFAST_EXPORT_METHOD_3_(function, number)                           \
+  [[maybe_unused]] static const auto& holdfast_export_method_##number =       \
+      ::holdfast::RegisteredOnObject<function>::entry;                        \
+  [[maybe_unused]] static const auto& holdfast_export_kept_method_##number =  \
+      ::holdfast::RegisteredKeptOnObject<function>::entry
+// The class, then the types of the constructor's arguments.
+#define HOLDFAST_EXPORT_CLASS(...) HOLDFAST_EXPORT_CLASS_2_(__COUNTER__, __VA_ARGS__)
+#define HOLDFAST_EXPORT_CLASS_2_(number, ...) HOLDFAST_EXPORT_CLASS_3_(number, __VA_ARGS__)
+#define HOLDFAST_EXPORT_CLASS_3_(number, ...)                      \
+  [[maybe_unused]] static const auto& holdfast_export_class_##number = \
+      ::holdfast::RegisteredKept<::holdfast::rref_detail::make<__VA_ARGS__>>::entry
