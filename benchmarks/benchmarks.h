@@ -6,5 +6,6 @@
 namespace holdfast::bench {
 
 void run_rpc(const Settings& settings);
+void run_rref(const Settings& settings);
 
 }  // namespace holdfast::bench

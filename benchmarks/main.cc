@@ -15,6 +15,7 @@ namespace {
 
 const std::vector<Benchmark> kBenchmarks = {
     {"rpc", "a small call there and back, and many in flight, beside raw TCP", run_rpc},
+    {"rref", "references made, used, shared and dropped; what they cost", run_rref},
 };
 
 int usage() {

@@ -185,7 +185,8 @@ Status Calls::on_call(Step& step, const WorkerPtr& from, Message message, std::s
   if (refusal) {
     post_.grant_credit(step, from->id(), message.total_bytes());
     if (keeper) {
-      step.closures.emplace_back([keeper, failure = std::move(*refusal)]() mutable { keeper->fail("", std::move(failure)); });
+      step.closures.emplace_back(
+          [keeper, failure = std::move(*refusal)]() mutable { keeper->fail("", std::move(failure)); });
     } else {
       post_.send(step, from, failed_reply(header.call, *refusal), false);
     }

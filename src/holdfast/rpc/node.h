@@ -1,5 +1,5 @@
-// Node: the whole protocol of one worker - links, membership, calls, what stands above - as one state machine. Events and the time
-// go in, Steps come out. The production Runtime and the simulator drive the same class.
+// Node: the whole protocol of one worker - links, membership, calls, what stands above - as one state machine. Events
+// and the time go in, Steps come out. The production Runtime and the simulator drive the same class.
 //
 // Not thread-safe: the driver holds its lock around every call.
 #pragma once
@@ -85,8 +85,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   void on_fenced(Step& step, const std::string& text) override;
   // MemberEvents (on_fenced above serves both)
   void on_accepted(Step& step, const WorkerInfo& self) override;
-  void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason,
-                      uint64_t number) override;
+  void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) override;
   void on_settled(Step& step, uint64_t number) override;
   void on_check(Step& step, uint64_t round) override;
   // Post

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -46,6 +47,9 @@ struct Options {
 
   uint64_t inflight_bytes_max = 64 << 20;  // per link: calls sent and not yet started
   uint64_t frame_bytes_max = 1 << 30;      // one call or reply; the same on all workers
+
+  // Gets the text about references that are still held at shutdown(); unset: it goes to stderr.
+  std::function<void(const std::string& text)> on_held_at_shutdown;
 
   // Reads HOLDFAST_* (set by `holdfast run`), else torchrun's, Slurm's or Open MPI's variables. With none of
   // them: a world of one. Throws InvalidArgument naming the variable that makes no sense.

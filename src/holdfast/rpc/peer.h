@@ -124,8 +124,8 @@ class Peer {
   template <auto F, class... Args>
   Future<typename Registered<F>::Result> async(const Args&... args) const {
     const Function& function = Registered<F>::entry;
-    std::shared_ptr<Message> message =
-        rpc_detail::call_message(*state_->host, function, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
+    std::shared_ptr<Message> message = rpc_detail::call_message(
+        *state_->host, function, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
     return rpc_detail::finish_call<typename Registered<F>::Result>(*state_, function, std::move(message), timeout_);
   }
 

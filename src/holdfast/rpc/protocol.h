@@ -32,6 +32,8 @@ class Protocol {
   virtual bool idle() const = 0;
   // What is under way, for people; empty if nothing.
   virtual std::string describe() const { return {}; }
+  // What others still hold of this worker at the common end of the job, and what it holds itself; empty if nothing.
+  virtual std::string leftovers() const { return {}; }
   // This worker's life is over.
   virtual void stop(Step&) {}
 };

@@ -1,6 +1,7 @@
 #include <holdfast/rpc/runtime.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include <fmt/format.h>
 
@@ -529,13 +530,19 @@ void Runtime::shutdown(Duration timeout) {
   });
   done.wait();
   std::string under_way;
+  std::string leftovers;
   {
     std::lock_guard lock(mutex_);
     if (node_.calls().made_count() > 0)
       under_way += fmt::format("; it still waits for: {}", node_.calls().describe_made());
     if (node_.calls().served_count() > 0)
       under_way += fmt::format("; it still serves: {}", node_.calls().describe_served());
+    for (const auto& protocol : protocols_) {
+      if (const std::string text = protocol->describe(); !text.empty()) under_way += "; it still has " + text;
+      leftovers += protocol->leftovers();
+    }
   }
+  if (!leftovers.empty()) report_held(leftovers);
   stop("the worker is shut down");
   if (!done.failed()) return;
   Failure failure = done.failure();
@@ -544,6 +551,16 @@ void Runtime::shutdown(Duration timeout) {
                                   std::chrono::duration<double>(timeout).count(), failure.message, under_way);
   }
   throw_failure(std::move(failure));
+}
+
+void Runtime::report_held(const std::string& leftovers) const {
+  const std::string text =
+      fmt::format("{} shuts down while references to its objects are still held:\n{}", self_->name, leftovers);
+  if (options_.on_held_at_shutdown) {
+    options_.on_held_at_shutdown(text);
+  } else {
+    std::fprintf(stderr, "holdfast: %s", text.c_str());
+  }
 }
 
 void Runtime::stop(const std::string& why) {

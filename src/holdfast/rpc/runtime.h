@@ -98,6 +98,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   Failure no_room(const Function& function, const WorkerInfo& to) const;
   bool wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline);
   void cancel(CallId call);
+  void report_held(const std::string& leftovers) const;
 
   // Constant after join(). The coordinator first: its address goes into the options.
   std::unique_ptr<CoordinatorServer> coordinator_;
@@ -108,7 +109,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   mutable std::mutex mutex_;  // guards the Node and what follows
   Node node_;
   const std::vector<std::unique_ptr<Protocol>> protocols_;  // of the layers above; guarded like the Node
-  Time sleeping_until_ = Time::min();  // what the thread in poll() was told; min: nobody sleeps
+  Time sleeping_until_ = Time::min();                       // what the thread in poll() was told; min: nobody sleeps
   // Connections with messages that wait for company. Whoever gets the network role takes them first, so they do
   // not depend on the thread that left them.
   std::deque<std::shared_ptr<Work>> quick_work_;  // that the thread with the role will run itself

@@ -278,6 +278,6 @@ bool export_function_as(const std::string& name) {
 #define HOLDFAST_EXPORT_3_(function, number) \
   [[maybe_unused]] static const bool holdfast_export_##number = ::holdfast::rpc_detail::export_function<function>()
 #define HOLDFAST_EXPORT_AS_2_(function, name, number) HOLDFAST_EXPORT_AS_3_(function, name, number)
-#define HOLDFAST_EXPORT_AS_3_(function, name, number) \
+#define HOLDFAST_EXPORT_AS_3_(function, name, number)           \
   [[maybe_unused]] static const bool holdfast_export_##number = \
       ::holdfast::rpc_detail::export_function_as<function>(name)

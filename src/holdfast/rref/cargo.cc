@@ -1,6 +1,6 @@
 #include <holdfast/rref/cargo.h>
 
-#include <holdfast/rref/canary.h>
+#include <holdfast/base/canary.h>
 #include <holdfast/rref/references.h>
 
 namespace holdfast {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <holdfast/rref/canary.h>
+#include <holdfast/base/canary.h>
 #include <holdfast/wire/codecs.h>
 
 namespace holdfast {
@@ -61,7 +61,7 @@ void Controls::user_delete(Step& step, const WorkerPtr& owner, const ForkId& for
 }
 
 void Controls::before_send(Step& step, const WorkerId& to) {
-  if (requests_waiting_ == 0) return;
+  if (requests_waiting_ == 0 || HOLDFAST_CANARY(request_overtaken)) return;
   if (auto found = peers_.find(to); found != peers_.end()) send_requests(step, found->second);
 }
 

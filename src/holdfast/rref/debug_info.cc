@@ -22,22 +22,30 @@ std::string holders_text(const std::vector<std::string>& holders) {
 
 }  // namespace
 
-std::string DebugInfo::text() const {
-  std::string text = fmt::format(
-      "{} objects owned, {} forks, {} references used, {} pending children, {} pending users, {} calls made, {} served\n",
-      owned.size(), forks, used.size(), pending_children, pending_users, calls_made, calls_served);
+std::string DebugInfo::owned_text() const {
+  std::string text;
   for (const OwnedObject& object : owned) {
-    text += fmt::format("  owns {} {}: {}, made by {}", text_of(object.id), object.type, object.state, object.made_by);
+    text += fmt::format("  object {} {}{}, {}, made by {}", text_of(object.id), object.type,
+                        object.type.empty() ? "?" : "", object.state, object.made_by);
     if (!object.holders.empty()) text += ", held by " + holders_text(object.holders);
-    if (object.handles > 0) text += fmt::format(", {} held here", object.handles);
+    if (object.handles > 0) text += fmt::format(", {} held on the owner itself", object.handles);
     if (object.calls_waiting > 0) text += fmt::format(", {} calls wait for it", object.calls_waiting);
     text += '\n';
   }
+  return text;
+}
+
+std::string DebugInfo::text() const {
+  std::string text = fmt::format(
+      "{} objects owned, {} forks, {} references used, {} pending children, {} pending users, {} calls made, {} "
+      "served\n",
+      owned.size(), forks, used.size(), pending_children, pending_users, calls_made, calls_served);
+  text += owned_text();
   for (const UsedReference& reference : used) {
-    text += fmt::format("  uses {} of {}: {}, {} held here, {} pending children\n", text_of(reference.id),
-                        reference.owner,
-                        reference.dead ? "dead" : (reference.confirmed ? "confirmed" : "not confirmed"),
-                        reference.handles, reference.pending_children);
+    text +=
+        fmt::format("  reference to {} of {}: {}, {} held here, {} pending children\n", text_of(reference.id),
+                    reference.owner, reference.dead ? "dead" : (reference.confirmed ? "confirmed" : "not confirmed"),
+                    reference.handles, reference.pending_children);
   }
   return text;
 }

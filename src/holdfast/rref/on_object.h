@@ -58,11 +58,9 @@ class OnObject final : public Work {
     if (!value) return call_->respond(std::move(value.failure()));
     Object& object = *static_cast<Object*>(value->get());
     const auto apply = [&]() -> typename Types::Returned {
-      return std::apply(
-          [&](auto&&, auto&&... argument) -> typename Types::Returned {
-            return std::invoke(F, object, std::move(argument)...);
-          },
-          std::move(arguments_));
+      return std::apply([&](auto&&, auto&&... argument) ->
+                        typename Types::Returned { return std::invoke(F, object, std::move(argument)...); },
+                        std::move(arguments_));
     };
     using Result = typename Types::Result;
     rpc_detail::run_call<typename Types::Returned>(call_, apply, [](ServedCall& call, auto&& produce) {

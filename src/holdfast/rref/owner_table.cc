@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <holdfast/base/canary.h>
 #include <holdfast/base/check.h>
-#include <holdfast/rref/canary.h>
 
 namespace holdfast {
 
@@ -126,9 +126,10 @@ void OwnerTable::on_time(Step& step) {
   while (timers_.pop_due(step.now, id)) {
     Owned& object = objects_.at(id);
     object.timed = false;
-    set_failure(step, object,
-                {.code = Code::timeout,
-                 .message = fmt::format("object {} was not there in time: {} took too long", text_of(id), object.made_by)});
+    set_failure(
+        step, object,
+        {.code = Code::timeout,
+         .message = fmt::format("object {} was not there in time: {} took too long", text_of(id), object.made_by)});
   }
 }
 

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <holdfast/base/canary.h>
 #include <holdfast/base/check.h>
 #include <holdfast/rpc/object_name.h>
-#include <holdfast/rref/canary.h>
 
 namespace holdfast {
 
@@ -15,6 +15,14 @@ namespace {
 
 Failure corrupt(const WorkerPtr& from, std::string_view what) {
   return {.code = Code::corrupt, .message = fmt::format("{} from {}", what, from->name)};
+}
+
+// "make<Counter, long>" and not where that function is.
+std::string name_for_people(const FunctionLookup& found) {
+  if (found.function == nullptr) return "a function that is not here";
+  constexpr std::string_view kMake = "holdfast::rref_detail::";
+  const std::string& name = found.function->name;
+  return name.starts_with(kMake) ? name.substr(kMake.size()) : name;
 }
 
 }  // namespace
@@ -84,7 +92,8 @@ ReferencePtr References::own(std::shared_ptr<void> value, const std::type_info& 
     reference->entered = true;
   });
   if (!reference) {
-    throw_failure({.code = Code::shutdown, .message = fmt::format("{} is shut down: it owns nothing any more", host_.name())});
+    throw_failure(
+        {.code = Code::shutdown, .message = fmt::format("{} is shut down: it owns nothing any more", host_.name())});
   }
   return reference;
 }
@@ -152,7 +161,8 @@ std::optional<Failure> References::not_sent(const Reference& reference) {
 }
 
 Result<std::shared_ptr<void>> References::value(const Reference& reference, const std::type_info& type) {
-  Result<std::shared_ptr<void>> result = Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
+  Result<std::shared_ptr<void>> result =
+      Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
   host_.step([&](Step&) {
     const Owned* object = owned_.find(reference.rref);
     if (object == nullptr) {
@@ -227,8 +237,7 @@ CargoEntry References::send(const Reference& reference, const WorkerPtr& to) {
 // Bytes from a peer: what does not fit together is refused before anything is entered.
 std::string References::why_not(const WorkerPtr& from, const CargoEntry& entry) {
   const bool from_self = is_owner(from->id());
-  if (entry.fork && entry.role != CargoRole::to_self &&
-      (entry.fork->counter == 0 || entry.fork->maker != from->id())) {
+  if (entry.fork && entry.role != CargoRole::to_self && (entry.fork->counter == 0 || entry.fork->maker != from->id())) {
     return "a fork that it did not make";
   }
   switch (entry.role) {
@@ -373,9 +382,7 @@ Status References::on_remote_call(Step& step, const WorkerPtr& from, Message mes
                             ? kNever
                             : after(step.now, std::chrono::microseconds(header.timeout_us));
   Owned& object = owned_.at(arrived->created);
-  owned_.begin(object, deadline,
-               fmt::format("{}, called by {}", found.function != nullptr ? found.function->name : "a function that is not here",
-                           from->name));
+  owned_.begin(object, deadline, fmt::format("{}, called by {}", name_for_people(found), from->name));
   return node_.receive_call(step, from, std::move(message), arrived->creation);
 }
 
@@ -387,7 +394,8 @@ Status References::on_fork_requests(Step& step, const WorkerPtr& from, const Mes
   for (const ForkRequest& request : requests->requests) {
     Owned& object = owned_.at(request.rref);
     // It may have come before the creation, over another link; unless whoever was to send that is lost.
-    if (object.state == Owned::State::expected && !is_owner(request.rref.creator) && node_.is_lost(request.rref.creator)) {
+    if (object.state == Owned::State::expected && !is_owner(request.rref.creator) &&
+        node_.is_lost(request.rref.creator)) {
       owned_.on_creator_lost(step, request.rref.creator, "its creator");
     }
     owned_.add_fork(object, request.fork, from->id());
@@ -449,9 +457,11 @@ void References::stop(Step& step) {
 
 std::string References::describe() const {
   if (idle()) return {};
-  return fmt::format("{} references that their owners have not confirmed, {} references sent on", used_.unconfirmed_count(),
-                     used_.child_count());
+  return fmt::format("{} references that their owners have not confirmed, {} references sent on",
+                     used_.unconfirmed_count(), used_.child_count());
 }
+
+std::string References::leftovers() const { return collect_debug_info().owned_text(); }
 
 DebugInfo References::debug_info() {
   DebugInfo info;
@@ -494,6 +504,7 @@ DebugInfo References::collect_debug_info() const {
   info.pending_children = used_.child_count();
   info.pending_users = used_.unconfirmed_count();
   info.quarantined = quarantine_.size();
+  info.control_messages = controls_.messages_sent();
   info.calls_made = node_.calls().made_count();
   info.calls_served = node_.calls().served_count();
   return info;

@@ -63,6 +63,7 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   Time next_wakeup() const override { return std::min(controls_.next_wakeup(), owned_.next_wakeup()); }
   bool idle() const override { return used_.idle() && controls_.empty(); }
   std::string describe() const override;
+  std::string leftovers() const override;
   void stop(Step& step) override;
 
   const OwnerTable& owned() const { return owned_; }

@@ -47,9 +47,7 @@ std::string made_here(const std::source_location& where) {
   return fmt::format("own() at {}:{}", where.file_name(), where.line());
 }
 
-void throw_empty() {
-  throw_failure({.code = Code::invalid_argument, .message = "this RRef refers to nothing"});
-}
+void throw_empty() { throw_failure({.code = Code::invalid_argument, .message = "this RRef refers to nothing"}); }
 
 void encode_reference(wire::Writer& writer, const ReferencePtr& reference) {
   if (!reference) return writer.nil();

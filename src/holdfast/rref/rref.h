@@ -136,7 +136,8 @@ void wire::Codec<RRef<T>>::decode(Reader& reader, RRef<T>& out) {
 
 template <class T>
 template <auto F, class... Args>
-Future<typename RegisteredOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::start(Kind kind, const Args&... args) const {
+Future<typename RegisteredOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::start(
+    Kind kind, const Args&... args) const {
   using Result = typename RegisteredOnObject<F, Object>::Types::Result;
   if (std::optional<Failure> failure = get().references.dead(get())) {
     Promise<Result> promise(get().host->executor());
@@ -172,7 +173,8 @@ std::add_lvalue_reference_t<T> RRef<T>::local_value() const {
 
 template <class T>
 template <auto F, class... Args>
-RRef<typename RegisteredKeptOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::remote(const Args&... args) const {
+RRef<typename RegisteredKeptOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::remote(
+    const Args&... args) const {
   const Function& function = RegisteredKeptOnObject<F, Object>::entry;
   return {rref_detail::start_remote(*peer(), function, message<F>(function, args...), timeout_), timeout_};
 }
@@ -194,7 +196,8 @@ template <class T>
 RRef<T> Worker::own(T value, std::source_location where) {
   Host& worker = host();
   auto object = std::make_shared<T>(std::move(value));
-  return {References::of(worker).own(std::move(object), typeid(T), rref_detail::made_here(where)), worker.call_timeout()};
+  return {References::of(worker).own(std::move(object), typeid(T), rref_detail::made_here(where)),
+          worker.call_timeout()};
 }
 
 }  // namespace holdfast
@@ -202,14 +205,14 @@ RRef<T> Worker::own(T value, std::source_location where) {
 // In a program that only serves: makes a function callable on objects that live here, and a class makeable here.
 #define HOLDFAST_EXPORT_METHOD(function) HOLDFAST_EXPORT_METHOD_2_(function, __COUNTER__)
 #define HOLDFAST_EXPORT_METHOD_2_(function, number) HOLDFAST_EXPORT_METHOD_3_(function, number)
-#define HOLDFAST_EXPORT_METHOD_3_(function, number)                           \
-  [[maybe_unused]] static const auto& holdfast_export_method_##number =       \
-      ::holdfast::RegisteredOnObject<function>::entry;                        \
-  [[maybe_unused]] static const auto& holdfast_export_kept_method_##number =  \
+#define HOLDFAST_EXPORT_METHOD_3_(function, number)                          \
+  [[maybe_unused]] static const auto& holdfast_export_method_##number =      \
+      ::holdfast::RegisteredOnObject<function>::entry;                       \
+  [[maybe_unused]] static const auto& holdfast_export_kept_method_##number = \
       ::holdfast::RegisteredKeptOnObject<function>::entry
 // The class, then the types of the constructor's arguments.
 #define HOLDFAST_EXPORT_CLASS(...) HOLDFAST_EXPORT_CLASS_2_(__COUNTER__, __VA_ARGS__)
 #define HOLDFAST_EXPORT_CLASS_2_(number, ...) HOLDFAST_EXPORT_CLASS_3_(number, __VA_ARGS__)
-#define HOLDFAST_EXPORT_CLASS_3_(number, ...)                      \
+#define HOLDFAST_EXPORT_CLASS_3_(number, ...)                          \
   [[maybe_unused]] static const auto& holdfast_export_class_##number = \
       ::holdfast::RegisteredKept<::holdfast::rref_detail::make<__VA_ARGS__>>::entry

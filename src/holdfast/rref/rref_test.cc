@@ -68,7 +68,9 @@ struct Shelf {
 
 class RRefTest : public testing::Test {
  protected:
-  void TearDown() override { EXPECT_TRUE(eventually([] { return Counter::alive == 0; })) << Counter::alive << " left"; }
+  void TearDown() override {
+    EXPECT_TRUE(eventually([] { return Counter::alive == 0; })) << Counter::alive << " left";
+  }
   // All tables are empty.
   static bool empty(Worker& worker) {
     const DebugInfo info = worker.debug_info();
@@ -78,7 +80,8 @@ class RRefTest : public testing::Test {
   static void expect_empty(Job& job) {
     for (int rank = 0; rank < job.size(); ++rank) {
       if (!job.has(rank)) continue;
-      EXPECT_TRUE(eventually([&] { return empty(job[rank]); })) << job[rank].name() << ": " << job[rank].debug_info().text();
+      EXPECT_TRUE(eventually([&] { return empty(job[rank]); }))
+          << job[rank].name() << ": " << job[rank].debug_info().text();
     }
   }
 };
@@ -137,7 +140,8 @@ TEST_F(RRefTest, AUserSharesWithAThirdWorkerAtOnce) {
     RRef<Counter> counter = job[0].peer(1).make<Counter>(1);
     EXPECT_EQ(job[0].peer(2).call<add_through>(counter, 2), 3);
     std::vector<Future<int64_t>> calls;
-    for (int i = 0; i < 100; ++i) calls.push_back(job[0].peer(2).async<add_through>(job[0].peer(1).make<Counter>(i), 1));
+    for (int i = 0; i < 100; ++i)
+      calls.push_back(job[0].peer(2).async<add_through>(job[0].peer(1).make<Counter>(i), 1));
     for (int i = 0; i < 100; ++i) EXPECT_EQ(calls[i].get(), i + 1);
   }
   expect_empty(job);
@@ -276,6 +280,63 @@ TEST_F(RRefTest, ALostUsersReferencesAreReclaimed) {
   counter = {};
   EXPECT_TRUE(eventually([&] { return Counter::alive == 0; }));
   expect_empty(job);
+}
+
+TEST_F(RRefTest, ShutdownSaysWhatIsStillHeld) {
+  std::mutex mutex;
+  std::string text;
+  RRef<Counter> counter;
+  RRef<std::string> mine;
+  {
+    Job job(3, [&](Options& options) {
+      options.on_held_at_shutdown = [&](const std::string& more) {
+        std::lock_guard lock(mutex);
+        text += more;
+      };
+    });
+    counter = job[0].peer(1).make<Counter>(int64_t{1});
+    mine = job[2].own(std::string("mine"));
+    RRef<Counter> dropped = job[0].peer(1).make<Counter>(2);
+    EXPECT_EQ(dropped.call<&Counter::get>(), 2);
+    dropped = {};
+    job.shutdown();
+    EXPECT_EQ(Counter::alive, 0) << "every value is destroyed";
+  }
+  EXPECT_CONTAINS(text, "worker1 shuts down while");
+  EXPECT_CONTAINS(text, text_of(counter.id()));
+  EXPECT_CONTAINS(text, "Counter, ready, made by make<");
+  EXPECT_CONTAINS(text, "called by worker0, held by worker0\n");
+  EXPECT_CONTAINS(text, "worker2 shuts down while");
+  EXPECT_CONTAINS(text, "rref_test.cc:");
+  EXPECT_FALSE(test::contains(text, "worker0 shuts down"));
+  // The handles that are left are empty shells.
+  EXPECT_CONTAINS(expect_throw<Shutdown>([&] { counter.call<&Counter::get>(); }).what(), "shut down");
+  EXPECT_CONTAINS(expect_throw<Shutdown>([&] { mine.local_value(); }).what(), "shut down");
+}
+
+TEST_F(RRefTest, DebugInfoCountsEverything) {
+  gate.reset();
+  Job job(2);
+  RRef<std::string> text = job[0].peer(1).remote<slow>(1);
+  RRef<std::string> copy = text;
+  Future<std::string> here = text.fetch();
+  EXPECT_TRUE(eventually([&] {
+    const DebugInfo owner = job[1].debug_info();
+    return owner.owned.size() == 1 && owner.owned[0].calls_waiting == 1;
+  }));
+  const DebugInfo owner = job[1].debug_info();
+  EXPECT_EQ(owner.owned[0].state, "pending");
+  EXPECT_EQ(owner.owned[0].holders, std::vector<std::string>{"worker0"});
+  EXPECT_EQ(owner.forks, 1u);
+  EXPECT_EQ(owner.calls_served, 2u);
+  EXPECT_CONTAINS(owner.text(), "slow, called by worker0");
+  const DebugInfo user = job[0].debug_info();
+  ASSERT_EQ(user.used.size(), 1u);
+  EXPECT_EQ(user.used[0].owner, "worker1");
+  EXPECT_EQ(user.used[0].handles, 1u) << "copies share one";
+  EXPECT_EQ(user.calls_made, 1u);
+  gate.open();
+  EXPECT_EQ(here.get(), "slow");
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include <holdfast/base/canary.h>
 #include <holdfast/base/check.h>
-#include <holdfast/rref/canary.h>
 
 namespace holdfast {
 
@@ -102,6 +102,7 @@ void UserTable::remove_children_of(Step& step, const std::unordered_set<WorkerId
 }
 
 void UserTable::on_owner_lost(Step& step, const WorkerId& owner) {
+  if (HOLDFAST_CANARY(lost_owner_ignored)) return;
   std::vector<Used*> dead;
   for (auto& [fork, used] : references_) {
     if (used.owner->id() == owner) dead.push_back(&used);

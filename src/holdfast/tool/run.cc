@@ -38,6 +38,7 @@ struct RunOptions {
   std::string name_prefix = "worker";
   double lease_s = 10;
   double grace_s = 5;
+  uint32_t restarts_max = 0;
   bool no_prefix = false;
   std::string color = "auto";
   bool plain_network = false;
@@ -51,12 +52,13 @@ HOLDFAST_WORLD_SIZE, HOLDFAST_LOCAL_RANK, HOLDFAST_NAME, HOLDFAST_JOB, HOLDFAST_
 Its stdin is /dev/null. What it writes is shown line by line, with its name in front.
 
 If one worker fails the others are asked to end (SIGTERM) and, after the grace period,
-killed. Ctrl-C is passed on to all; a second Ctrl-C kills them. What a worker has started
-and left behind is killed when the worker has ended.
+killed. With --restart it is started again instead, until the restarts are used up. Ctrl-C is
+passed on to all; a second Ctrl-C kills them. What a worker has started and left behind is
+killed when the worker has ended.
 
-Exit status: 0 if all workers exited with 0; else that of the first that failed, 128 + N if
-signal N ended it or the launcher. 127 or 126: PROGRAM is not there or cannot be executed.
-2: wrong arguments. 141: whoever read stdout has stopped.
+Exit status: 0 if all workers exited with 0; else that of the first that failed and was not
+started again, 128 + N if signal N ended it or the launcher. 127 or 126: PROGRAM is not there
+or cannot be executed. 2: wrong arguments. 141: whoever read stdout has stopped.
 
 Examples:
   holdfast run -n 4 ./train --epochs 3
@@ -151,18 +153,18 @@ struct Job {
   std::string name;
   std::string coordinator;
 
-  Rank rank_of(uint32_t local) const { return Rank{options.node_rank * options.local_size + local}; }
-  std::string name_of(uint32_t local) const { return fmt::format("{}{}", options.name_prefix, rank_of(local).value); }
+  uint32_t first_rank() const { return options.node_rank * options.local_size; }
+  std::string name_of(Rank rank) const { return fmt::format("{}{}", options.name_prefix, rank.value); }
 };
 
-ChildSpec child_spec(const Job& job, uint32_t local) {
+ChildSpec child_spec(const Job& job, Rank rank) {
   const RunOptions& options = job.options;
   std::vector<std::string> ours = {
       "HOLDFAST_COORDINATOR=" + job.coordinator,
-      fmt::format("HOLDFAST_RANK={}", job.rank_of(local).value),
+      fmt::format("HOLDFAST_RANK={}", rank.value),
       fmt::format("HOLDFAST_WORLD_SIZE={}", options.local_size * options.node_count),
-      fmt::format("HOLDFAST_LOCAL_RANK={}", local),
-      "HOLDFAST_NAME=" + job.name_of(local),
+      fmt::format("HOLDFAST_LOCAL_RANK={}", rank.value - job.first_rank()),
+      "HOLDFAST_NAME=" + job.name_of(rank),
       "HOLDFAST_JOB=" + job.name,
       fmt::format("HOLDFAST_LEASE_MS={}",
                   std::chrono::milliseconds(static_cast<int64_t>(options.lease_s * 1000)).count()),
@@ -188,6 +190,13 @@ int wait_for_others(CoordinatorServer& server, Signals& signals) {
     }
   }
   return 0;
+}
+
+// Node 0 tells its coordinator that a worker has ended. Those of other nodes keep their rank until their lease has run
+// out, counted from the last heartbeat that the coordinator got, and a new worker would be refused: so it starts when
+// that is over, with a second for messages that were on their way.
+Duration restart_delay(const RunOptions& options) {
+  return options.node_rank == 0 ? Duration{} : seconds(options.lease_s) + std::chrono::seconds(1);
 }
 
 Output make_output(const RunOptions& options) {
@@ -218,11 +227,18 @@ int run(const RunOptions& options) {
     job.coordinator = server->address();
   }
   Output output = make_output(options);
-  Supervisor supervisor(signals, output, seconds(options.grace_s), [&](Rank rank, const std::string& how) {
-    if (server) server->declare_lost(rank, how);  // nothing happens if it has left
-  });
+  Supervisor supervisor(
+      signals, output,
+      {.grace = seconds(options.grace_s),
+       .restarts_max = options.restarts_max,
+       .restart_delay = restart_delay(options)},
+      [&](Rank rank) { return start_child(child_spec(job, rank), signals, descriptors); },
+      [&](Rank rank, const std::string& how) {
+        if (server) server->declare_lost(rank, how);  // nothing happens if it has left
+      });
   for (uint32_t local = 0; local < options.local_size; ++local) {
-    supervisor.add(job.rank_of(local), job.name_of(local), start_child(child_spec(job, local), signals, descriptors));
+    const Rank rank{job.first_rank() + local};
+    supervisor.add(rank, job.name_of(rank));
   }
   const int status = supervisor.run();
   return status == 0 && server && options.node_count > 1 ? wait_for_others(*server, signals) : status;
@@ -252,6 +268,9 @@ CommandBody add_run_command(CLI::App& app) {
   app.add_option("--grace", options->grace_s, "Time to end when asked to, before being killed (5)")
       ->check(in_range(0.0, 86400.0))
       ->type_name("SECONDS");
+  app.add_option("--restart", options->restarts_max, "Start workers that fail again, so often in all (0)")
+      ->check(in_range(0u, 1'000'000u))
+      ->type_name("COUNT");
   app.add_flag("--no-prefix", options->no_prefix, "Show lines without the worker's name");
   app.add_option("--color", options->color, "Colour the names: auto, always, never (auto: on a terminal)")
       ->check(one_of({"auto", "always", "never"}))

@@ -64,6 +64,8 @@ TEST(RunArguments, MistakesAreNamed) {
       {{"run", "-n", "many", "true"}, "many"},
       {{"run", "--color", "blue", "true"}, "blue"},
       {{"run", "--lease", "0", "true"}, "--lease"},
+      {{"run", "--restart", "-1", "true"}, "--restart"},
+      {{"run", "--restart", "often", "true"}, "often"},
       {{"run", "--name-prefix", "a b", "true"}, "--name-prefix"},
       {{"run", "--nnodes", "2", "true"}, "--rendezvous"},
       {{"run", "--nnodes", "2", "--node-rank", "2", "--rendezvous", "127.0.0.1:2", "true"}, "--node-rank"},

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <holdfast/base/check.h>
+#include <holdfast/tool/launch_error.h>
 #include <holdfast/transport/address.h>
 
 namespace holdfast {
@@ -46,8 +47,13 @@ int poll_ms(Time until) {
 
 }  // namespace
 
-Supervisor::Supervisor(Signals& signals, Output& output, Duration grace, OnExit on_exit)
-    : signals_(signals), output_(output), grace_(grace), on_exit_(std::move(on_exit)), buffer_(kReadBytes, '\0') {}
+Supervisor::Supervisor(Signals& signals, Output& output, SupervisorOptions options, Start start, OnExit on_exit)
+    : signals_(signals),
+      output_(output),
+      options_(options),
+      start_(std::move(start)),
+      on_exit_(std::move(on_exit)),
+      buffer_(kReadBytes, '\0') {}
 
 Supervisor::~Supervisor() {
   signal_all(SIGKILL);
@@ -57,12 +63,27 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::add(Rank rank, const std::string& name, ChildProcess process) {
+void Supervisor::Worker::begin(ChildProcess process) {
+  pid = process.pid;
+  exited = reaped = false;
+  drain_until = kNever;
+  how_it_ended.clear();
+  restart_at.reset();
+  out.fd = std::move(process.out);
+  err.fd = std::move(process.err);
+  for (Stream* stream : {&out, &err}) {
+    stream->ready = false;
+    stream->left_bytes.reset();
+  }
+}
+
+void Supervisor::add(Rank rank, const std::string& name) {
+  ChildProcess process = start_(rank);
   workers_.push_back({.rank = rank,
                       .name = name,
-                      .pid = process.pid,
-                      .out = {std::move(process.out), output_.out_of(name, rank.value)},
-                      .err = {std::move(process.err), output_.err_of(name, rank.value)}});
+                      .out = {Fd(), output_.out_of(name, rank.value)},
+                      .err = {Fd(), output_.err_of(name, rank.value)}});
+  workers_.back().begin(std::move(process));
 }
 
 int Supervisor::run() {
@@ -83,7 +104,7 @@ int Supervisor::run() {
 
 bool Supervisor::is_done(Time now) const {
   for (const Worker& worker : workers_) {
-    if (!worker.reaped || worker.out.fd.open() || worker.err.fd.open()) return false;
+    if (!worker.gone() || worker.restart_at) return false;
   }
   return !output_.has_pending() || now >= give_up_at_;
 }
@@ -92,6 +113,7 @@ Time Supervisor::next_deadline() const {
   Time next = std::min(killed_ ? kNever : kill_at_, give_up_at_ > steady_now() ? give_up_at_ : kNever);
   for (const Worker& worker : workers_) {
     if (worker.exited && !worker.reaped) next = std::min(next, worker.drain_until);
+    if (worker.gone() && worker.restart_at) next = std::min(next, *worker.restart_at);
   }
   return next;
 }
@@ -143,8 +165,9 @@ void Supervisor::on_user_signal(int signal) {
 void Supervisor::end(int status, int signal) {
   if (!status_) status_ = status;
   ending_ = true;
-  kill_at_ = after(steady_now(), grace_);
+  kill_at_ = after(steady_now(), options_.grace);
   for (Worker& worker : workers_) {
+    worker.restart_at.reset();
     if (worker.exited && !worker.reaped) worker.drain_until = kill_at_;
   }
   signal_all(signal);
@@ -194,13 +217,36 @@ void Supervisor::check_exit(Worker& worker) {
     return;
   worker.exited = true;
   worker.drain_until = ending_ && !killed_ ? kill_at_ : after(steady_now(), kDrainTime);
-  const std::string how = describe(worker.name, info);
-  const int status = status_of(info);
-  if (status != 0 && !ending_) {
-    output_.say(how);
-    if (!status_) status_ = status;
+  worker.how_it_ended = describe(worker.name, info);
+  on_exit_(worker.rank, worker.how_it_ended);
+  if (const int status = status_of(info); status != 0 && !ending_) on_failure(worker, status);
+}
+
+void Supervisor::on_failure(Worker& worker, int status) {
+  const uint32_t restarts_max = options_.restarts_max;
+  if (!status_ && restarts_ < restarts_max) {
+    ++restarts_;
+    worker.restart_at = after(steady_now(), options_.restart_delay);
+    const double delay_s = std::chrono::duration<double>(options_.restart_delay).count();
+    output_.say(fmt::format("{}; starting it again{} (restart {} of {})", worker.how_it_ended,
+                            delay_s > 0 ? fmt::format(" in {:g} s", delay_s) : "", restarts_, restarts_max));
+    return;
   }
-  on_exit_(worker.rank, how);
+  output_.say(restarts_max == 0 ? worker.how_it_ended
+                                : fmt::format("{}; no restart is left of {}", worker.how_it_ended, restarts_max));
+  if (!status_) status_ = status;
+}
+
+void Supervisor::restart(Worker& worker) {
+  // Once more: if it died while it joined, its JOIN may have been read only after we said that it is dead, and its
+  // rank would be taken.
+  on_exit_(worker.rank, worker.how_it_ended);
+  try {
+    worker.begin(start_(worker.rank));
+  } catch (const LaunchError& error) {
+    output_.say(fmt::format("{} cannot be started again: {}", worker.name, error.what()));
+    end(error.status(), SIGTERM);
+  }
 }
 
 void Supervisor::settle(Worker& worker, Time now) {
@@ -227,6 +273,7 @@ void Supervisor::on_time(Time now) {
       stream->lines.finish();
       stream->fd.reset();
     }
+    if (worker.gone() && worker.restart_at && now >= *worker.restart_at) restart(worker);
   }
 }
 

@@ -1,5 +1,5 @@
-// Supervisor: sees the workers of this machine through: passes their output on, forwards signals to them, ends the
-// others when one fails, and leaves no process behind.
+// Supervisor: sees the workers of this machine through: passes their output on, forwards signals to them, starts those
+// that fail again or ends the others, and leaves no process behind. Owned by `run`.
 //
 // One poll loop on the main thread, no other threads. How a worker ends, in steps:
 //   running   until the kernel says that it has exited. Its end is reported at once; it stays a zombie for now,
@@ -8,6 +8,8 @@
 //             time is 200 ms; while the job is being ended it is the rest of the grace period, as what it started
 //             got the signal, too, and may be cleaning up.
 //   reaped    its group has been killed and it was waited for. Bytes still in the pipes are passed on.
+// A worker that is to be started again runs anew when it is reaped and its pipes are empty: two lives of one worker
+// never overlap, nor do their lines. Once the job is ending nothing is started any more.
 #pragma once
 
 #include <poll.h>
@@ -26,19 +28,29 @@
 
 namespace holdfast {
 
+struct SupervisorOptions {
+  Duration grace{};           // how long workers may take to end after they were asked to
+  uint32_t restarts_max = 0;  // so many failures, of all workers together, are answered by starting the worker again
+  Duration restart_delay{};   // at least so long after its end
+};
+
 class Supervisor {
  public:
-  // Told when a worker's process has ended, well or not, with a text that says how.
+  // Starts the process of that rank, the first time or again. Throws LaunchError.
+  using Start = std::function<ChildProcess(Rank rank)>;
+  // Told when a worker's process has ended, well or not, with a text that says how. If it is started again: told
+  // once more, right before.
   using OnExit = std::function<void(Rank rank, const std::string& how)>;
 
-  // `grace`: how long workers may take to end after they were asked to.
-  Supervisor(Signals& signals, Output& output, Duration grace, OnExit on_exit);
+  Supervisor(Signals& signals, Output& output, SupervisorOptions options, Start start, OnExit on_exit);
   // Kills and reaps what is left, where run() was not reached or threw.
   ~Supervisor();
 
-  void add(Rank rank, const std::string& name, ChildProcess process);
+  // Starts it. Throws LaunchError.
+  void add(Rank rank, const std::string& name);
   // Returns when no worker is left and all output is written. The exit status for the whole job: 0 if all workers
-  // exited with 0; else that of the first one that failed, 128 + signal if a signal ended the worker or the job.
+  // exited with 0, at the latest after a restart; else that of the first one that failed and was not started again,
+  // 128 + signal if a signal ended the worker or the job.
   int run();
 
  private:
@@ -51,12 +63,19 @@ class Supervisor {
   struct Worker {
     Rank rank;
     std::string name;
-    pid_t pid = -1;
     Stream out;
     Stream err;
+    // Of its current life; begin() sets them all.
+    pid_t pid = -1;
     bool exited = false;
     bool reaped = false;
     Time drain_until = kNever;
+    std::string how_it_ended;
+    std::optional<Time> restart_at;  // set at its end, if it is to be started again
+
+    void begin(ChildProcess process);
+    // Its process is gone and all that it wrote was read.
+    bool gone() const { return reaped && !out.fd.open() && !err.fd.open(); }
   };
 
   bool is_done(Time now) const;
@@ -66,6 +85,8 @@ class Supervisor {
   void on_user_signal(int signal);
   void check_exits(pid_t first);
   void check_exit(Worker& worker);
+  void on_failure(Worker& worker, int status);
+  void restart(Worker& worker);
   void check_output();
   void read_stream(Stream& stream);
   void settle(Worker& worker, Time now);
@@ -77,12 +98,14 @@ class Supervisor {
 
   Signals& signals_;
   Output& output_;
-  const Duration grace_;
+  const SupervisorOptions options_;
+  const Start start_;
   const OnExit on_exit_;
   std::vector<Worker> workers_;
   std::vector<pollfd> polled_;  // of the current wait; the last ones belong to polled_streams_
   std::vector<Stream*> polled_streams_;
   std::string buffer_;
+  uint32_t restarts_ = 0;      // granted so far
   std::optional<int> status_;  // of the job; the first one stays
   bool ending_ = false;        // workers were asked to end
   Time kill_at_ = kNever;      // when they will be killed
