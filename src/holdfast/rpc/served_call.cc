@@ -67,9 +67,9 @@ void ServedCall::respond(Failure failure) {
   }
 }
 
-void ServedCall::keep(std::shared_ptr<void> value, const std::type_info& type) {
+void ServedCall::keep(KeptValue value) {
   if (responded_.exchange(true)) return;
-  keeper_->keep(std::move(value), type);
+  keeper_->keep(std::move(value));
   host.respond(*this, nullptr);
 }
 

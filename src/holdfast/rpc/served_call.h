@@ -13,12 +13,18 @@
 
 namespace holdfast {
 
+// A result that stays where it was made.
+struct KeptValue {
+  std::shared_ptr<void> object;
+  const std::type_info* type = nullptr;
+  bool trivial = false;  // destroying it runs no code of the user's
+};
+
 // Takes the result of a call that stays where it ran, instead of a reply: REMOTE_CALL. Any thread, outside locks.
 class Keeper {
  public:
   virtual ~Keeper() = default;
-  // `type` is that of the value.
-  virtual void keep(std::shared_ptr<void> value, const std::type_info& type) = 0;
+  virtual void keep(KeptValue value) = 0;
   // `function`: its name; empty if there is none of the kind that was called.
   virtual void fail(const std::string& function, Failure failure) = 0;
 };
@@ -38,7 +44,7 @@ class ServedCall final : public Work, public std::enable_shared_from_this<Served
   // All three: the first response counts, later ones are dropped.
   void respond(std::shared_ptr<Message> reply);
   void respond(Failure failure);
-  void keep(std::shared_ptr<void> value, const std::type_info& type);
+  void keep(KeptValue value);
   // Its result stays here: nobody waits for a reply, and the caller's death does not make it useless.
   bool kept() const { return keeper_ != nullptr; }
   // For what the function threw, whatever it was: it becomes a RemoteError for the caller.

@@ -140,20 +140,25 @@ void respond_with(ServedCall& call, Produce&& produce) {
 
 // What stays where it ran. Built in place: the type need not be movable.
 template <class T, class Produce>
-std::shared_ptr<void> make_kept(Produce&& produce) {
+KeptValue make_kept(Produce&& produce) {
+  using Value = Stored<T>;
+  KeptValue kept{.object = nullptr, .type = &typeid(Value), .trivial = std::is_trivially_destructible_v<Value>};
   if constexpr (std::is_void_v<T>) {
     produce();
-    return std::make_shared<Nothing>();
+    kept.object = std::make_shared<Value>();
+  } else if constexpr (std::is_move_constructible_v<T>) {
+    kept.object = std::make_shared<T>(produce());
   } else {
-    return std::shared_ptr<T>(new T(produce()));
+    kept.object = std::shared_ptr<T>(new T(produce()));
   }
+  return kept;
 }
 
 // The same for a call whose result stays here.
 template <class T, class Produce>
 void keep_result(ServedCall& call, Produce&& produce) {
   try {
-    call.keep(make_kept<T>(produce), typeid(Stored<T>));
+    call.keep(make_kept<T>(produce));
   } catch (...) {
     call.respond_with_current_exception();
   }

@@ -52,11 +52,19 @@ class OnObject final : public Work {
   typename Types::Arguments& arguments() { return arguments_; }
   const Reference& reference() const { return *std::get<0>(arguments_).reference(); }
 
+  // Later: in the name of the call that it belongs to.
   void run() override {
     AmbientScope scope(ambient_);
-    Result<std::shared_ptr<void>> value = reference().references.value(reference(), typeid(Object));
-    if (!value) return call_->respond(std::move(value.failure()));
-    Object& object = *static_cast<Object*>(value->get());
+    run_if_there(nullptr);
+  }
+  // `self` runs later if the object is not there yet.
+  void run_if_there(const std::shared_ptr<Work>& self) {
+    std::optional<Result<std::shared_ptr<void>>> value =
+        reference().references.value(reference(), typeid(Object), self);
+    if (!value) return;
+    if (!*value) return call_->respond(std::move(value->failure()));
+    std::shared_ptr<void> pointer = std::move(**value);
+    Object& object = *static_cast<Object*>(pointer.get());
     const auto apply = [&]() -> typename Types::Returned {
       return std::apply([&](auto&&, auto&&... argument) ->
                         typename Types::Returned { return std::invoke(F, object, std::move(argument)...); },
@@ -85,7 +93,7 @@ void invoke_on_object(const std::shared_ptr<ServedCall>& call) {
   if (!std::get<0>(work->arguments()) || !work->reference().is_owner()) {
     return call->respond(Failure{.code = Code::corrupt, .message = "the object of the call is not here"});
   }
-  if (work->reference().references.when_settled(work->reference(), work)) work->run();
+  work->run_if_there(work);
 }
 
 }  // namespace rref_detail

@@ -14,18 +14,32 @@ namespace {
 // A user's destructor is user code: it runs on the executor.
 class DestroyValue final : public Work {
  public:
-  explicit DestroyValue(std::shared_ptr<void> value) : value_(std::move(value)) {}
-  void run() override { value_.reset(); }
+  explicit DestroyValue(std::shared_ptr<void> object) : object_(std::move(object)) {}
+  void run() override { object_.reset(); }
 
  private:
-  std::shared_ptr<void> value_;
+  std::shared_ptr<void> object_;
 };
 
-void destroy(Step& step, std::shared_ptr<void> value) {
-  if (value) step.work.push_back(std::make_shared<DestroyValue>(std::move(value)));
+void destroy(Step& step, KeptValue value) {
+  if (!value.object) return;
+  if (value.trivial) {
+    step.garbage.push_back(std::move(value.object));
+  } else {
+    step.work.push_back(std::make_shared<DestroyValue>(std::move(value.object)));
+  }
 }
 
 }  // namespace
+
+std::string Origin::text() const {
+  if (!caller) return place;
+  const FunctionLookup found = find_function(function, signature);
+  std::string name = found.function != nullptr ? found.function->name : "a function that is not here";
+  constexpr std::string_view kOurs = "holdfast::rref_detail::";
+  if (name.starts_with(kOurs)) name.erase(0, kOurs.size());
+  return fmt::format("{}, called by {}", name, caller->name);
+}
 
 Owned& OwnerTable::at(const RRefId& id) {
   Owned& object = objects_[id];
@@ -38,10 +52,10 @@ Owned* OwnerTable::find(const RRefId& id) {
   return found == objects_.end() ? nullptr : &found->second;
 }
 
-void OwnerTable::begin(Owned& object, Time deadline, std::string made_by) {
+void OwnerTable::begin(Owned& object, Time deadline, Origin origin) {
   HOLDFAST_CHECK(object.state == Owned::State::expected);
   object.state = Owned::State::pending;
-  object.made_by = std::move(made_by);
+  object.origin = std::move(origin);
   if (deadline == kNever) return;
   object.timed = true;
   object.timer = timers_.add(deadline, object.id);
@@ -54,10 +68,9 @@ void OwnerTable::settle(Step& step, Owned& object, Owned::State state) {
   object.waiting.clear();
 }
 
-void OwnerTable::set_value(Step& step, Owned& object, std::shared_ptr<void> value, const std::type_info& type) {
+void OwnerTable::set_value(Step& step, Owned& object, KeptValue value) {
   if (object.settled()) return destroy(step, std::move(value));  // it came too late
   object.value = std::move(value);
-  object.type = &type;
   settle(step, object, Owned::State::ready);
 }
 
@@ -129,7 +142,7 @@ void OwnerTable::on_time(Step& step) {
     set_failure(
         step, object,
         {.code = Code::timeout,
-         .message = fmt::format("object {} was not there in time: {} took too long", text_of(id), object.made_by)});
+         .message = fmt::format("object {} was not there in time: {} took too long", text_of(id), object.origin.text())});
   }
 }
 

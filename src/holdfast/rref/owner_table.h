@@ -15,10 +15,21 @@
 #include <vector>
 
 #include <holdfast/base/timer_queue.h>
-#include <holdfast/link/step.h>
+#include <holdfast/rpc/served_call.h>
 #include <holdfast/rref/ids.h>
 
 namespace holdfast {
+
+// How an object came to be, for people.
+struct Origin {
+  std::string place;  // where the program made it itself; empty: a call did
+  uint64_t function = 0;
+  uint64_t signature = 0;
+  WorkerPtr caller;
+
+  // "make<Counter, long>, called by worker0"
+  std::string text() const;
+};
 
 // One object. Its address stays for as long as it has a fork or a handle.
 struct Owned {
@@ -35,11 +46,10 @@ struct Owned {
   TimerHandle timer = 0;
   uint32_t forks = 0;
   uint32_t handles = 0;  // on this worker; those inside messages that have arrived count too
-  std::shared_ptr<void> value;
-  const std::type_info* type = nullptr;        // of the value
+  KeptValue value;
   std::unique_ptr<Failure> failure;            // why there is none
   std::vector<std::shared_ptr<Work>> waiting;  // for the value or the failure
-  std::string made_by;                         // for people: "make_counter, called by worker0"
+  Origin origin;
 
   bool settled() const { return state == State::ready || state == State::failed; }
 };
@@ -55,8 +65,8 @@ class OwnerTable {
   Owned& at(const RRefId& id);
   Owned* find(const RRefId& id);
   // Its creation has begun; it fails at the deadline if it is not there by then.
-  void begin(Owned& object, Time deadline, std::string made_by);
-  void set_value(Step& step, Owned& object, std::shared_ptr<void> value, const std::type_info& type);
+  void begin(Owned& object, Time deadline, Origin origin);
+  void set_value(Step& step, Owned& object, KeptValue value);
   void set_failure(Step& step, Owned& object, Failure failure);
 
   // False: this fork is here already.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include <holdfast/link/worker_info.h>
 #include <holdfast/rpc/call_host.h>
@@ -28,10 +29,26 @@ class Reference {
   const RRefId rref;
   const ForkId fork;  // counter 0: the object is this worker's own
   const WorkerPtr owner;
-  // All guarded by the driver's lock. It has an entry in a table: from the moment at which its creation is sent.
+  // Guarded by the driver's lock. It has an entry in a table: from the moment at which its creation is sent.
   mutable bool entered = false;
-  // Why its creation was not even sent.
-  mutable std::unique_ptr<Failure> failure;
+
+  // Why its creation was not even sent; null if it was. Set before anybody else has the reference.
+  const Failure* failure() const { return failure_.get(); }
+  void set_failure(Failure failure) const { failure_ = std::make_unique<Failure>(std::move(failure)); }
+
+  // The owner, as one calls it. Found when first needed.
+  const std::shared_ptr<const rpc_detail::PeerState>& peer() const {
+    std::call_once(peer_found_, [this] { peer_ = host->peer_state(owner); });
+    return peer_;
+  }
+  void set_peer(std::shared_ptr<const rpc_detail::PeerState> peer) const {
+    std::call_once(peer_found_, [&] { peer_ = std::move(peer); });
+  }
+
+ private:
+  mutable std::unique_ptr<Failure> failure_;
+  mutable std::once_flag peer_found_;
+  mutable std::shared_ptr<const rpc_detail::PeerState> peer_;
 };
 
 using ReferencePtr = std::shared_ptr<const Reference>;

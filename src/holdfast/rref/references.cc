@@ -8,6 +8,7 @@
 #include <holdfast/base/canary.h>
 #include <holdfast/base/check.h>
 #include <holdfast/rpc/object_name.h>
+#include <holdfast/rpc/peer.h>
 
 namespace holdfast {
 
@@ -15,14 +16,6 @@ namespace {
 
 Failure corrupt(const WorkerPtr& from, std::string_view what) {
   return {.code = Code::corrupt, .message = fmt::format("{} from {}", what, from->name)};
-}
-
-// "make<Counter, long>" and not where that function is.
-std::string name_for_people(const FunctionLookup& found) {
-  if (found.function == nullptr) return "a function that is not here";
-  constexpr std::string_view kMake = "holdfast::rref_detail::";
-  const std::string& name = found.function->name;
-  return name.starts_with(kMake) ? name.substr(kMake.size()) : name;
 }
 
 }  // namespace
@@ -35,13 +28,13 @@ class References::Creation final : public Keeper {
   Creation(References& references, const RRefId& id) : references_(references), id_(id) {}
   ~Creation() override { fail("", {.code = Code::cancelled, .message = "it ended without a result"}); }
 
-  void keep(std::shared_ptr<void> value, const std::type_info& type) override {
-    finish([&](Step& step, Owned& object) { references_.owned_.set_value(step, object, std::move(value), type); });
+  void keep(KeptValue value) override {
+    finish([&](Step& step, Owned& object) { references_.owned_.set_value(step, object, std::move(value)); });
   }
   void fail(const std::string& function, Failure failure) override {
     finish([&](Step& step, Owned& object) {
       failure.message = fmt::format("object {} could not be created: {}{}{}{}", text_of(id_),
-                                    function.empty() ? object.made_by : function,
+                                    function.empty() ? object.origin.text() : function,
                                     failure.code == Code::remote_error ? " threw " + failure.type : std::string(),
                                     failure.message.empty() ? "" : ": ", failure.message);
       failure.worker = references_.host_.name();
@@ -79,15 +72,15 @@ References& References::of(Host& host) {
 
 // ---- any thread
 
-ReferencePtr References::own(std::shared_ptr<void> value, const std::type_info& type, std::string made_by) {
+ReferencePtr References::own(KeptValue value, std::string place) {
   ReferencePtr reference;
   host_.step([&](Step& step) {
-    if (stopped_) return step.garbage.push_back(std::move(value));
+    if (stopped_) return step.garbage.push_back(std::move(value.object));
     const RRefId id{node_.self()->id(), ++last_id_};
     Owned& object = owned_.at(id);
     object.handles = 1;
-    owned_.begin(object, kNever, std::move(made_by));
-    owned_.set_value(step, object, std::move(value), type);
+    owned_.begin(object, kNever, {.place = std::move(place)});
+    owned_.set_value(step, object, std::move(value));
     reference = std::make_shared<Reference>(host_.share(), *this, id, ForkId(), node_.self());
     reference->entered = true;
   });
@@ -98,7 +91,8 @@ ReferencePtr References::own(std::shared_ptr<void> value, const std::type_info& 
   return reference;
 }
 
-ReferencePtr References::new_object(const WorkerPtr& owner) {
+ReferencePtr References::new_object(const std::shared_ptr<const rpc_detail::PeerState>& peer) {
+  const WorkerPtr& owner = peer->worker;
   ReferencePtr reference;
   host_.step([&](Step&) {
     const WorkerId self = node_.self()->id();
@@ -106,11 +100,8 @@ ReferencePtr References::new_object(const WorkerPtr& owner) {
     const ForkId fork = is_owner(owner->id()) ? ForkId() : ForkId{self, ++last_id_};
     reference = std::make_shared<Reference>(host_.share(), *this, id, fork, owner);
   });
+  reference->set_peer(peer);
   return reference;
-}
-
-void References::refused(const Reference& reference, Failure failure) {
-  host_.step([&](Step&) { reference.failure = std::make_unique<Failure>(std::move(failure)); });
 }
 
 void References::release(const Reference& reference) {
@@ -134,67 +125,28 @@ bool References::confirmed(const Reference& reference) {
   return result;
 }
 
-std::optional<Failure> References::dead(const Reference& reference) {
-  std::optional<Failure> result;
-  host_.step([&](Step&) {
-    if (reference.failure) {
-      result = *reference.failure;
-    } else if (stopped_) {
-      result = Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
-    } else if (Used* used = reference.is_owner() ? nullptr : used_.find(reference.fork);
-               used != nullptr && used->state == Used::State::dead) {
-      result = Failure{.code = Code::worker_lost,
-                       .message = fmt::format("object {} is gone: its owner {} was lost", text_of(reference.rref),
-                                              reference.owner->name),
-                       .worker = reference.owner->name};
-    }
-  });
-  return result;
-}
-
-std::optional<Failure> References::not_sent(const Reference& reference) {
-  std::optional<Failure> result;
-  host_.step([&](Step&) {
-    if (reference.failure) result = *reference.failure;
-  });
-  return result;
-}
-
-Result<std::shared_ptr<void>> References::value(const Reference& reference, const std::type_info& type) {
-  Result<std::shared_ptr<void>> result =
-      Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
-  host_.step([&](Step&) {
-    const Owned* object = owned_.find(reference.rref);
-    if (object == nullptr) {
-      if (reference.failure) result = *reference.failure;
-      return;
-    }
-    if (object->state == Owned::State::failed) {
-      result = *object->failure;
-    } else if (object->state != Owned::State::ready) {
-      result = Failure{.code = Code::invalid_argument,
-                       .message = fmt::format("object {} is not there yet", text_of(reference.rref))};
-    } else if (*object->type != type) {
-      result = Failure{.code = Code::invalid_argument,
-                       .message = fmt::format("object {} is a {}, not a {}", text_of(reference.rref),
-                                              cpp_type_name(*object->type), cpp_type_name(type)),
-                       .worker = host_.name()};
-    } else {
-      result = object->value;
-    }
-  });
-  return result;
-}
-
-bool References::when_settled(const Reference& reference, const std::shared_ptr<Work>& work) {
-  bool settled = true;
+std::optional<Result<std::shared_ptr<void>>> References::value(const Reference& reference, const std::type_info& type,
+                                                               const std::shared_ptr<Work>& otherwise) {
+  if (const Failure* failure = reference.failure()) return Result<std::shared_ptr<void>>(*failure);
+  std::optional<Result<std::shared_ptr<void>>> result;
   host_.step([&](Step&) {
     Owned* object = owned_.find(reference.rref);
-    if (object == nullptr || object->settled()) return;
-    object->waiting.push_back(work);
-    settled = false;
+    if (object == nullptr) {
+      result = Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
+    } else if (!object->settled()) {
+      object->waiting.push_back(otherwise);
+    } else if (object->state == Owned::State::failed) {
+      result = *object->failure;
+    } else if (*object->value.type != type) {
+      result = Failure{.code = Code::invalid_argument,
+                       .message = fmt::format("object {} is a {}, not a {}", text_of(reference.rref),
+                                              cpp_type_name(*object->value.type), cpp_type_name(type)),
+                       .worker = host_.name()};
+    } else {
+      result = object->value.object;
+    }
   });
-  return settled;
+  return result;
 }
 
 // ---- references inside messages
@@ -377,12 +329,12 @@ Status References::on_remote_call(Step& step, const WorkerPtr& from, Message mes
   wire::Reader reader(message);
   const CallHeader header = read_call_header(reader);
   if (!reader.ok()) return corrupt(from, "a creation that does not decode");
-  const FunctionLookup found = find_function(header.function, header.signature);
   const Time deadline = header.timeout_us == 0 || header.timeout_us > INT64_MAX / 1000
                             ? kNever
                             : after(step.now, std::chrono::microseconds(header.timeout_us));
   Owned& object = owned_.at(arrived->created);
-  owned_.begin(object, deadline, fmt::format("{}, called by {}", name_for_people(found), from->name));
+  owned_.begin(object, deadline,
+               {.place = {}, .function = header.function, .signature = header.signature, .caller = from});
   return node_.receive_call(step, from, std::move(message), arrived->creation);
 }
 
@@ -476,9 +428,9 @@ DebugInfo References::collect_debug_info() const {
     constexpr const char* kStates[] = {"expected", "pending", "ready", "failed"};
     places[&object] = info.owned.size();
     info.owned.push_back({.id = id,
-                          .type = object.type != nullptr ? cpp_type_name(*object.type) : "",
+                          .type = object.value.type != nullptr ? cpp_type_name(*object.value.type) : "",
                           .state = kStates[static_cast<size_t>(object.state)],
-                          .made_by = object.made_by,
+                          .made_by = object.origin.text(),
                           .handles = object.handles,
                           .holders = {},
                           .calls_waiting = object.waiting.size()});

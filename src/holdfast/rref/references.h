@@ -30,22 +30,16 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   // ---- any thread
 
   // An object that is here already.
-  ReferencePtr own(std::shared_ptr<void> value, const std::type_info& type, std::string made_by);
-  // A reference to an object that a call, to be sent to `owner`, will create there.
-  ReferencePtr new_object(const WorkerPtr& owner);
-  // That call was not sent.
-  void refused(const Reference& reference, Failure failure);
+  ReferencePtr own(KeptValue value, std::string place);
+  // A reference to an object that a call, to be sent to `peer`, will create there.
+  ReferencePtr new_object(const std::shared_ptr<const rpc_detail::PeerState>& peer);
   void release(const Reference& reference);
   bool confirmed(const Reference& reference);
-  // Why the reference cannot be used; nothing if it can.
-  std::optional<Failure> dead(const Reference& reference);
-  // Why its creation was not sent, and so it cannot be sent itself; nothing if it was.
-  std::optional<Failure> not_sent(const Reference& reference);
 
-  // Of an object of this worker: the value, or why there is none. `type` is what the caller takes it for.
-  Result<std::shared_ptr<void>> value(const Reference& reference, const std::type_info& type);
-  // True: the value, or its failure, is there. False: `work` will run when it is.
-  bool when_settled(const Reference& reference, const std::shared_ptr<Work>& work);
+  // Of an object of this worker: the value, or why there is none. Nothing if that is not known yet: `otherwise` runs
+  // when it is. `type` is what the caller takes the object for.
+  std::optional<Result<std::shared_ptr<void>>> value(const Reference& reference, const std::type_info& type,
+                                                     const std::shared_ptr<Work>& otherwise);
 
   DebugInfo debug_info();
 

@@ -21,26 +21,28 @@ class CompletePromise final : public Work {
 
 }  // namespace
 
-ReferencePtr start_remote(const rpc_detail::PeerState& peer, const Function& function, std::shared_ptr<Message> message,
-                          Duration timeout) {
-  References& references = References::of(*peer.host);
-  ReferencePtr reference = references.new_object(peer.worker);
+ReferencePtr start_remote(const std::shared_ptr<const rpc_detail::PeerState>& peer, const Function& function,
+                          std::shared_ptr<Message> message, Duration timeout) {
+  References& references = References::of(*peer->host);
+  ReferencePtr reference = references.new_object(peer);
   auto cargo = std::static_pointer_cast<ReferenceCargo>(std::move(message->cargo));
   if (!cargo) cargo = std::make_shared<ReferenceCargo>(references);
   cargo->set_created(reference);
   message->cargo = std::move(cargo);
   message->kind = kRemoteCall;
-  peer.host->start_kept_call(peer.worker, function, std::move(message), timeout,
-                             [&](Failure failure) { references.refused(*reference, std::move(failure)); });
+  peer->host->start_kept_call(peer->worker, function, std::move(message), timeout,
+                             [&](Failure failure) { reference->set_failure(std::move(failure)); });
   return reference;
 }
 
-Future<void> when_settled(const Reference& reference) {
+std::shared_ptr<void> wait_for_value(const Reference& reference, const std::type_info& type) {
   Promise<void> promise(reference.host->executor());
   Future<void> future = promise.future();
-  auto work = std::make_shared<CompletePromise>(std::move(promise));
-  if (reference.references.when_settled(reference, work)) work->run();
-  return future;
+  const auto work = std::make_shared<CompletePromise>(std::move(promise));
+  for (;;) {
+    if (auto value = reference.references.value(reference, type, work)) return value->take();
+    future.get();
+  }
 }
 
 std::string made_here(const std::source_location& where) {
@@ -60,7 +62,7 @@ void encode_reference(wire::Writer& writer, const ReferencePtr& reference) {
                    .message = fmt::format("this RRef belongs to {}: another worker of the same process cannot send it",
                                           reference->host->name())});
   }
-  if (std::optional<Failure> failure = reference->references.not_sent(*reference)) throw_failure(std::move(*failure));
+  if (const Failure* failure = reference->failure()) throw_failure(*failure);
   if (!context->cargo) context->cargo = std::make_shared<ReferenceCargo>(reference->references);
   const size_t index = static_cast<ReferenceCargo&>(*context->cargo).add(reference);
   const std::array<uint8_t, 4> bytes = {static_cast<uint8_t>(index >> 24), static_cast<uint8_t>(index >> 16),

@@ -22,10 +22,10 @@ namespace rref_detail {
 inline const size_t kProtocolIndex = RegisteredProtocol<References>::index;
 
 // The reference that `message` is to create the object of, and the call itself, which begins here.
-ReferencePtr start_remote(const rpc_detail::PeerState& peer, const Function& function, std::shared_ptr<Message> message,
-                          Duration timeout);
-// Completes when the object, which is this worker's, is there or has failed.
-Future<void> when_settled(const Reference& reference);
+ReferencePtr start_remote(const std::shared_ptr<const rpc_detail::PeerState>& peer, const Function& function,
+                          std::shared_ptr<Message> message, Duration timeout);
+// Waits for the object, which is this worker's. Throws why it is not there.
+std::shared_ptr<void> wait_for_value(const Reference& reference, const std::type_info& type);
 std::string made_here(const std::source_location& where);
 [[noreturn]] void throw_empty();
 
@@ -88,7 +88,6 @@ class RRef {
     if (!reference_) rref_detail::throw_empty();
     return *reference_;
   }
-  std::shared_ptr<const rpc_detail::PeerState> peer() const { return get().host->peer_state(get().owner); }
   // The message of a call of F on this object; the function's first parameter is the reference.
   template <auto F, class... Args>
   std::shared_ptr<Message> message(const Function& function, const Args&... args) const {
@@ -139,15 +138,15 @@ template <auto F, class... Args>
 Future<typename RegisteredOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::start(
     Kind kind, const Args&... args) const {
   using Result = typename RegisteredOnObject<F, Object>::Types::Result;
-  if (std::optional<Failure> failure = get().references.dead(get())) {
+  if (const Failure* failure = get().failure()) {
     Promise<Result> promise(get().host->executor());
-    promise.set_failure(std::move(*failure));
+    promise.set_failure(*failure);
     return promise.future();
   }
   const Function& function = RegisteredOnObject<F, Object>::entry;
   std::shared_ptr<Message> call = message<F>(function, args...);
   call->kind = kind;
-  return rpc_detail::finish_call<Result>(*peer(), function, std::move(call), timeout_);
+  return rpc_detail::finish_call<Result>(*get().peer(), function, std::move(call), timeout_);
 }
 
 template <class T>
@@ -166,8 +165,7 @@ std::add_lvalue_reference_t<T> RRef<T>::local_value() const {
                    .message = "local_value() was called on " + get().host->name() + ", but the object is on " +
                               owner().name + ": use to_here(), or call a function on it"});
   }
-  rref_detail::when_settled(get()).get();
-  std::shared_ptr<void> value = get().references.value(get(), typeid(Object)).take();
+  std::shared_ptr<void> value = rref_detail::wait_for_value(get(), typeid(Object));
   if constexpr (!std::is_void_v<T>) return *static_cast<T*>(value.get());
 }
 
@@ -176,7 +174,7 @@ template <auto F, class... Args>
 RRef<typename RegisteredKeptOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::remote(
     const Args&... args) const {
   const Function& function = RegisteredKeptOnObject<F, Object>::entry;
-  return {rref_detail::start_remote(*peer(), function, message<F>(function, args...), timeout_), timeout_};
+  return {rref_detail::start_remote(get().peer(), function, message<F>(function, args...), timeout_), timeout_};
 }
 
 template <auto F, class... Args>
@@ -184,7 +182,7 @@ RRef<typename RegisteredKept<F>::Result> Peer::remote(const Args&... args) const
   const Function& function = RegisteredKept<F>::entry;
   std::shared_ptr<Message> message = rpc_detail::call_message(
       *state_->host, function, static_cast<typename RegisteredKept<F>::Arguments*>(nullptr), args...);
-  return {rref_detail::start_remote(*state_, function, std::move(message), timeout_), timeout_};
+  return {rref_detail::start_remote(state_, function, std::move(message), timeout_), timeout_};
 }
 
 template <class T, class... Args>
@@ -195,9 +193,8 @@ RRef<T> Peer::make(const Args&... args) const {
 template <class T>
 RRef<T> Worker::own(T value, std::source_location where) {
   Host& worker = host();
-  auto object = std::make_shared<T>(std::move(value));
-  return {References::of(worker).own(std::move(object), typeid(T), rref_detail::made_here(where)),
-          worker.call_timeout()};
+  KeptValue kept = rpc_detail::make_kept<T>([&] { return std::move(value); });
+  return {References::of(worker).own(std::move(kept), rref_detail::made_here(where)), worker.call_timeout()};
 }
 
 }  // namespace holdfast
