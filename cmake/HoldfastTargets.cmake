@@ -14,6 +14,7 @@ endmacro()
 function(holdfast_test_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name}_tests ${ARG_SOURCES})
+  target_compile_options(${name}_tests PRIVATE ${HOLDFAST_TEST_FLAGS})
   target_link_libraries(${name}_tests PRIVATE ${ARG_LIBRARIES} fmt::fmt GTest::gtest GTest::gtest_main)
   gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
                        PROPERTIES TIMEOUT 120 LABELS ${name})
