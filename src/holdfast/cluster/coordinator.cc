@@ -160,6 +160,7 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
     outbox_.send(step, connection, cluster_message(kJoinRefused, Text{fmt::format("{} cannot join: {}", who, reason)}));
     return;
   }
+  returning_.erase(rank);
   Member& member = members_[rank];
   member.info = {.name = name, .rank = rank, .incarnation = {++last_incarnation_}, .address = join.address};
   member.instance = join.instance;
@@ -293,8 +294,14 @@ void Coordinator::try_settle(Step& step) {
   broadcast(step, cluster_message(kSettled, Counter64{settled_}));
 }
 
-void Coordinator::declare_lost(Step& step, Rank rank, const std::string& reason) {
+void Coordinator::declare_lost(Step& step, Rank rank, const std::string& reason, bool returns) {
+  if (returns) {
+    returning_.insert(rank);
+  } else {
+    returning_.erase(rank);
+  }
   remove(step, rank, reason, Farewell::fence);
+  try_release(step);
 }
 
 void Coordinator::set_quiet(Member& member, bool quiet) {
@@ -324,7 +331,7 @@ void Coordinator::on_quiet(Step& step, Member& member, const Quiet& quiet) {
 // Two rounds: all quiet, then all quiet again with nothing done in between. See docs/protocol.md.
 void Coordinator::try_release(Step& step) {
   if (released_ || members_.empty()) return;
-  if (quiet_count_ != members_.size()) {
+  if (quiet_count_ != members_.size() || !returning_.empty()) {
     checking_ = false;
   } else if (!checking_) {
     checking_ = true;
@@ -352,6 +359,7 @@ void Coordinator::tell_progress(Step& step) {
       if (member.leaving && !member.quiet) busy.push_back(member.info.name);
       if (checking_ && member.confirmed_round != round_) asked.push_back(member.info.name);
     }
+    for (const Rank rank : returning_) working.push_back(fmt::format("rank {}, which is started again", rank.value));
     if (!working.empty()) text = fmt::format("not yet in shutdown: {}", join_names(working));
     if (!busy.empty()) text += fmt::format("{}still busy with calls: {}", text.empty() ? "" : "; ", join_names(busy));
     if (text.empty() && !asked.empty()) text = fmt::format("no answer yet from {}", join_names(asked));

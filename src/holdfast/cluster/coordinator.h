@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -34,8 +35,9 @@ class Coordinator {
   void on_time(Step& step);
   Time next_wakeup() const;
 
-  // The launcher saw the process of that rank end: no need to wait for the lease.
-  void declare_lost(Step& step, Rank rank, const std::string& reason);
+  // The launcher saw the process of that rank end: no need to wait for the lease. `returns`: it starts it again, and
+  // nobody is released before that one has joined.
+  void declare_lost(Step& step, Rank rank, const std::string& reason, bool returns = false);
 
   bool ready() const { return ready_; }
   bool released() const { return released_; }
@@ -103,6 +105,8 @@ class Coordinator {
   std::vector<MessagePtr> lost_;
   size_t settled_count_ = 0;  // members whose losses_settled is the latest loss
   uint64_t settled_ = 0;      // the last SETTLED that was said
+  // Lost, and being started again: until they join.
+  std::set<Rank> returning_;
   uint32_t last_incarnation_ = 0;
   uint64_t frame_bytes_max_ = 0;  // that of those who are here
   bool ready_ = false;            // the world was complete once

@@ -20,11 +20,11 @@ CoordinatorServer::~CoordinatorServer() {
   thread_.join();
 }
 
-void CoordinatorServer::declare_lost(Rank rank, const std::string& reason) {
+void CoordinatorServer::declare_lost(Rank rank, const std::string& reason, bool returns) {
   Step step(steady_now());
   {
     std::lock_guard lock(mutex_);
-    coordinator_.declare_lost(step, rank, reason);
+    coordinator_.declare_lost(step, rank, reason, returns);
   }
   perform(step);
   changed_.notify_all();

@@ -23,7 +23,7 @@ class CoordinatorServer final : private TransportEvents {
   // "host:port", what workers dial.
   const std::string& address() const { return address_; }
   // The process of that rank has ended; all others learn at once.
-  void declare_lost(Rank rank, const std::string& reason);
+  void declare_lost(Rank rank, const std::string& reason, bool returns = false);
   // Waits until nobody is in the job any more (all have left or are lost), for as long as `timeout`.
   bool wait_until_empty(Duration timeout);
   // Workers that are in the job now.

@@ -342,6 +342,30 @@ TEST_F(CoordinatorTest, TheDeathOfTheOnlyBusyOneLetsTheOthersGo) {
   EXPECT_EQ(asked(who[0]), 1u);
 }
 
+TEST_F(CoordinatorTest, NobodyIsReleasedWhileALostOneIsStartedAgain) {
+  const std::vector<ConnectionId> who = world(3);
+  quiet(who[0], 0, true, 1);
+  quiet(who[1], 0, true, 1);
+  declare_lost(2, true);
+  EXPECT_EQ(asked(who[0]), 0u);
+  wait(1s);
+  EXPECT_EQ(heard(who[0], kWaiting).at(0).as<Text>().text, "not yet in shutdown: rank 2, which is started again");
+  const ConnectionId back = join(join_of(2));
+  EXPECT_EQ(asked(who[0]), 0u) << "now it works";
+  quiet(back, 0, true, 1);
+  EXPECT_EQ(asked(who[0]), 1u);
+}
+
+TEST_F(CoordinatorTest, AllAreReleasedIfTheOneWhoWasToReturnDoesNot) {
+  const std::vector<ConnectionId> who = world(3);
+  quiet(who[0], 0, true, 1);
+  quiet(who[1], 0, true, 1);
+  declare_lost(2, true);
+  EXPECT_EQ(asked(who[0]), 0u);
+  declare_lost(2, false);
+  EXPECT_EQ(asked(who[0]), 1u);
+}
+
 TEST_F(CoordinatorTest, ReleasedIsSaidAgainToWhomeverMissedIt) {
   const std::vector<ConnectionId> who = world(1);
   quiet(who[0], 0, true, 1);

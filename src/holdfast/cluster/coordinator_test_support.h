@@ -111,8 +111,8 @@ class CoordinatorTest : public testing::Test {
     const std::vector<Heard> checks = heard(connection, kCheck);
     return checks.empty() ? 0 : checks.back().as<Counter64>().value;
   }
-  void declare_lost(uint32_t rank) {
-    run([&](Step& step) { coordinator().declare_lost(step, {rank}, "its process ended"); });
+  void declare_lost(uint32_t rank, bool returns = false) {
+    run([&](Step& step) { coordinator().declare_lost(step, {rank}, "its process ended", returns); });
   }
   std::vector<uint64_t> losses(ConnectionId connection) {
     std::vector<uint64_t> numbers;

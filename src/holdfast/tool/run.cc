@@ -233,8 +233,8 @@ int run(const RunOptions& options) {
        .restarts_max = options.restarts_max,
        .restart_delay = restart_delay(options)},
       [&](Rank rank) { return start_child(child_spec(job, rank), signals, descriptors); },
-      [&](Rank rank, const std::string& how) {
-        if (server) server->declare_lost(rank, how);  // nothing happens if it has left
+      [&](Rank rank, const std::string& how, bool returns) {
+        if (server) server->declare_lost(rank, how, returns);  // nothing happens if it has left
       });
   for (uint32_t local = 0; local < options.local_size; ++local) {
     const Rank rank{job.first_rank() + local};

@@ -254,6 +254,29 @@ TEST(RunRestart, TheNewWorkerJoinsAtOnceAndIsANewOne) {
   EXPECT_TRUE(contains(launcher.err(), "[worker0] ")) << "no WorkerLost: " << launcher.err();
 }
 
+// The only worker that was not in shutdown() fails: those who wait there are kept until it is back.
+int fail_once_then_drive() {
+  Worker worker(Options::from_env());
+  if (worker.rank() == 0) {
+    if (std::string(std::getenv("LIFE")) == "1") {
+      worker.peer(1).call<incarnation>();
+      die();
+    }
+    if (worker.peer(1).call<incarnation>() == 0) return 2;
+  }
+  worker.shutdown(kForever);
+  return 0;
+}
+const Role drive_role("fail_once_then_drive", fail_once_then_drive);
+
+TEST(RunRestart, ThoseInShutdownWaitForADriverThatComesBack) {
+  TempFolder folder;
+  Launcher launcher(folder, run_script({"-n", "3", "--lease", "3600", "--restart", "1"},
+                                       std::string(kCountLives) + "export LIFE\n" + play("fail_once_then_drive")));
+  EXPECT_EQ(launcher.wait(), 0) << launcher.err();
+  EXPECT_EQ(count_lives(folder, 0), 2);
+}
+
 TEST(RunRestart, AWorkerThatCannotJoinUsesUpTheRestarts) {
   TempFolder folder;
   const std::string script = std::string(kCountLives) + "[ $RANK = 1 ] && export HOLDFAST_WORLD_SIZE=7\n";

@@ -218,13 +218,15 @@ void Supervisor::check_exit(Worker& worker) {
   worker.exited = true;
   worker.drain_until = ending_ && !killed_ ? kill_at_ : after(steady_now(), kDrainTime);
   worker.how_it_ended = describe(worker.name, info);
-  on_exit_(worker.rank, worker.how_it_ended);
-  if (const int status = status_of(info); status != 0 && !ending_) on_failure(worker, status);
+  const int status = status_of(info);
+  const bool failed = status != 0 && !ending_;
+  on_exit_(worker.rank, worker.how_it_ended, failed && may_restart());
+  if (failed) on_failure(worker, status);
 }
 
 void Supervisor::on_failure(Worker& worker, int status) {
   const uint32_t restarts_max = options_.restarts_max;
-  if (!status_ && restarts_ < restarts_max) {
+  if (may_restart()) {
     ++restarts_;
     worker.restart_at = after(steady_now(), options_.restart_delay);
     const double delay_s = std::chrono::duration<double>(options_.restart_delay).count();
@@ -240,7 +242,7 @@ void Supervisor::on_failure(Worker& worker, int status) {
 void Supervisor::restart(Worker& worker) {
   // Once more: if it died while it joined, its JOIN may have been read only after we said that it is dead, and its
   // rank would be taken.
-  on_exit_(worker.rank, worker.how_it_ended);
+  on_exit_(worker.rank, worker.how_it_ended, true);
   try {
     worker.begin(start_(worker.rank));
   } catch (const LaunchError& error) {

@@ -38,9 +38,9 @@ class Supervisor {
  public:
   // Starts the process of that rank, the first time or again. Throws LaunchError.
   using Start = std::function<ChildProcess(Rank rank)>;
-  // Told when a worker's process has ended, well or not, with a text that says how. If it is started again: told
-  // once more, right before.
-  using OnExit = std::function<void(Rank rank, const std::string& how)>;
+  // Told when a worker's process has ended, well or not, with a text that says how, and whether it is started again.
+  // If it is: told once more, right before.
+  using OnExit = std::function<void(Rank rank, const std::string& how, bool returns)>;
 
   Supervisor(Signals& signals, Output& output, SupervisorOptions options, Start start, OnExit on_exit);
   // Kills and reaps what is left, where run() was not reached or threw.
@@ -85,6 +85,7 @@ class Supervisor {
   void on_user_signal(int signal);
   void check_exits(pid_t first);
   void check_exit(Worker& worker);
+  bool may_restart() const { return !status_ && restarts_ < options_.restarts_max; }
   void on_failure(Worker& worker, int status);
   void restart(Worker& worker);
   void check_output();
