@@ -47,6 +47,22 @@ function(holdfast_layer name)
   endif()
 endfunction()
 
+# holdfast_canary_tests(name LAYERS layer...)
+# The program <name>_canary_tests, from src/holdfast/<name>/canary: it contains the code of the layers compiled with
+# their deliberate defects (base/canary.h), in place of their libraries. What the program defines itself is not taken
+# from a library; and only .cc files may ask for a canary, so that all agree on what the headers say.
+function(holdfast_canary_tests name)
+  cmake_parse_arguments(ARG "" "" "LAYERS" ${ARGN})
+  holdfast_glob(canary src/holdfast/${name}/canary)
+  set(sources ${canary_tests})
+  foreach(layer ${ARG_LAYERS})
+    holdfast_glob(layer src/holdfast/${layer})
+    list(APPEND sources ${layer_sources})
+  endforeach()
+  holdfast_test_program(${name}_canary SOURCES ${sources} LIBRARIES holdfast_${name})
+  target_compile_definitions(${name}_canary_tests PRIVATE HOLDFAST_CANARIES)
+endfunction()
+
 # holdfast_command(program LAYER folder [DEPENDS layer...] [LIBRARIES target...])
 # A layer that is a program. Everything but main.cc goes into a library, so that its tests can link it.
 # Its tests find the program beside themselves, in bin/.

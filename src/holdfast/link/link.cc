@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <holdfast/base/canary.h>
 #include <holdfast/base/check.h>
 
 namespace holdfast {
@@ -144,7 +145,7 @@ void Link::become_up(Step& step, const FrameHeader& header) {
     attempt_failed(step);
     return;
   }
-  next_to_send_ = first_unacked_;
+  next_to_send_ = HOLDFAST_CANARY(not_resent) ? never_sent_from_ : first_unacked_;
 }
 
 void Link::on_closed(Step& step, const Failure&) {
@@ -201,7 +202,7 @@ Result<bool> Link::on_sequence(Step& step, uint64_t sequence) {
   }
   if (sequence <= received_) {
     owe_ack(step, true);
-    return false;
+    return HOLDFAST_CANARY(duplicate_delivered);
   }
   if (options_.reliable) {
     return Failure{.code = Code::corrupt,

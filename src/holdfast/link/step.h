@@ -50,10 +50,10 @@ struct Step {
   std::vector<ConnectionId> flushes;
   std::vector<ConnectionId> trusts;
   std::vector<Completed> completed;
-  std::vector<Closure> closures;            // quick library code that must run outside the lock
-  std::vector<std::shared_ptr<Work>> work;  // handlers to run
+  std::vector<Closure> closures;                     // quick library code that must run outside the lock
+  std::vector<std::shared_ptr<Work>> work;           // handlers to run
   std::vector<std::shared_ptr<const void>> garbage;  // freed outside the lock: users' memory may hang on it
-  bool room_opened = false;                 // callers that wait for room on a link may look again
+  bool room_opened = false;                          // callers that wait for room on a link may look again
 
   // Keeps the vectors' memory, for a driver that uses one Step many times.
   void clear() {

@@ -22,13 +22,15 @@ class OutgoingCargo : public Cargo {
  public:
   // The message goes to `to`, next on that link. Not called if it is not sent after all.
   virtual Bytes load(Step& step, const WorkerPtr& to) = 0;
+  // No more than so many come out of load(): a message that may become too large is refused before.
+  virtual uint64_t bytes_max() const = 0;
 };
 
 class CargoUnloader {
  public:
   virtual ~CargoUnloader() = default;
-  // `bytes` are a peer's: anything. A failure closes the connection.
-  virtual Result<std::shared_ptr<Cargo>> unload(Step& step, const WorkerPtr& from, ByteView bytes) = 0;
+  // Of a message of that kind. `bytes` are a peer's: anything. A failure closes the connection.
+  virtual Result<std::shared_ptr<Cargo>> unload(Step& step, const WorkerPtr& from, Kind kind, ByteView bytes) = 0;
 };
 
 // Given to the Writer of a call's arguments or a result.

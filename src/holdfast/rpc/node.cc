@@ -12,6 +12,12 @@ namespace {
 
 Random seeded(uint64_t seed, uint64_t part) { return Random(seed * 31 + part); }
 
+// Of a message that is to be sent.
+uint64_t bytes_with_cargo(const Message& message) {
+  const auto* cargo = static_cast<const OutgoingCargo*>(message.cargo.get());
+  return message.total_bytes() + (cargo != nullptr ? cargo->bytes_max() : 0);
+}
+
 }  // namespace
 
 Node::Node(NodeOptions options, CallHost& host)
@@ -56,7 +62,7 @@ Status Node::unload(Step& step, const WorkerPtr& from, Message& message) {
     return Failure{.code = Code::corrupt,
                    .message = fmt::format("{} sent cargo, which this program does not know", from->name)};
   }
-  Result<std::shared_ptr<Cargo>> cargo = unloader_->unload(step, from, *bytes);
+  Result<std::shared_ptr<Cargo>> cargo = unloader_->unload(step, from, message.kind, *bytes);
   if (!cargo) return std::move(cargo.failure());
   message.cargo = std::move(*cargo);
   step.garbage.push_back(message.cargo);  // wherever the message ends, its cargo ends outside the lock
@@ -90,11 +96,11 @@ std::optional<Failure> Node::why_not_start(const Step& step, const WorkerInfo& t
         .message = fmt::format("{} cannot be called: this worker was declared lost: {}", function.name, stop_reason_),
         .worker = self_->name};
   }
-  if (message.total_bytes() > options_.frame_bytes_max) {
+  if (bytes_with_cargo(message) > options_.frame_bytes_max) {
     return Failure{
         .code = Code::invalid_argument,
         .message = fmt::format("the arguments of {} take {} bytes, over the limit of {} (Options::frame_bytes_max)",
-                               function.name, message.total_bytes(), options_.frame_bytes_max)};
+                               function.name, bytes_with_cargo(message), options_.frame_bytes_max)};
   }
   if (step.now >= deadline) {
     return Failure{.code = Code::timeout,
@@ -141,11 +147,11 @@ bool Node::begin(Step& step, ServedCall& call) {
 
 void Node::respond(Step& step, ServedCall& call, std::shared_ptr<Message> reply) {
   if (reply && reply->cargo) step.garbage.push_back(reply->cargo);  // whether it is sent or not
-  if (reply && reply->total_bytes() > options_.frame_bytes_max) {
+  if (reply && bytes_with_cargo(*reply) > options_.frame_bytes_max) {
     reply = failed_reply(
         call.id, {.code = Code::overloaded,
                   .message = fmt::format("the result takes {} bytes, over the limit of {} (Options::frame_bytes_max)",
-                                         reply->total_bytes(), options_.frame_bytes_max)});
+                                         bytes_with_cargo(*reply), options_.frame_bytes_max)});
   }
   calls_.respond(step, call, std::move(reply));
   follow_quiet(step);

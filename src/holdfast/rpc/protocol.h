@@ -44,10 +44,14 @@ using MakeProtocol = std::unique_ptr<Protocol> (*)(Node& node, Host& host);
 size_t register_protocol(MakeProtocol make);
 std::vector<std::unique_ptr<Protocol>> make_protocols(Node& node, Host& host);
 
-// Using index anywhere registers P, which has a static function make.
+// The first use of index() registers P, which has a static function make. A function and not a variable, so that it is
+// right whatever else is initialised before main().
 template <class P>
 struct RegisteredProtocol {
-  static inline const size_t index = register_protocol(&P::make);
+  static size_t index() {
+    static const size_t index = register_protocol(&P::make);
+    return index;
+  }
 };
 
 }  // namespace holdfast

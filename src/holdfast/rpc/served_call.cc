@@ -47,7 +47,7 @@ void ServedCall::cancel(Step& step) {
 }
 
 void ServedCall::on_cancel(Closure hook) {
-  hook_ = std::make_unique<Closure>(std::move(hook)).release();
+  delete hook_.exchange(new Closure(std::move(hook)));
   // Cancelled just before, or just now: whoever takes the hook runs it.
   if (!cancelled) return;
   if (std::unique_ptr<Closure> mine = take_hook()) (*mine)();

@@ -58,7 +58,7 @@ class ServedCall final : public Work, public std::enable_shared_from_this<Served
   const Message message;
   // The caller has cancelled, timed out or died. Protocol code: what follows from it goes into the Step.
   void cancel(Step& step);
-  // What to do then: for asynchronous handlers, which do not look at the flag. Once at most.
+  // What to do then: for asynchronous handlers, which do not look at the flag. The last one counts.
   void on_cancel(Closure hook);
   std::atomic<bool> cancelled{false};
   // Guarded by the host's lock: the caller's window has been given back.

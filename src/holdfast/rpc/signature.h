@@ -54,6 +54,10 @@ HOLDFAST_MEMBER_TYPES();
 HOLDFAST_MEMBER_TYPES(const);
 HOLDFAST_MEMBER_TYPES(noexcept);
 HOLDFAST_MEMBER_TYPES(const noexcept);
+HOLDFAST_MEMBER_TYPES(&);
+HOLDFAST_MEMBER_TYPES(const&);
+HOLDFAST_MEMBER_TYPES(&noexcept);
+HOLDFAST_MEMBER_TYPES(const& noexcept);
 #undef HOLDFAST_MEMBER_TYPES
 
 template <auto F, class T = std::remove_cvref_t<decltype(F)>>
@@ -200,11 +204,21 @@ void run_call(const std::shared_ptr<ServedCall>& call, Apply&& apply, Finish fin
 
 enum class Outcome { replied, kept };
 
+// A result that stays needs a call that keeps it, and only that: anybody can ask for either entry by its name. If it
+// does not fit, the call is answered.
+inline bool outcome_fits(ServedCall& call, Outcome outcome) {
+  if (call.kept() == (outcome == Outcome::kept)) return true;
+  call.respond(Failure{.code = Code::invalid_argument,
+                       .message = outcome == Outcome::kept ? "that for remote() only: its result stays there"
+                                                           : "that for call() only: its result does not stay"});
+  return false;
+}
+
 template <Outcome kOutcome, auto F, class Arguments, class Returned>
 void invoke(const std::shared_ptr<ServedCall>& call) {
   using Result = typename ResultOf<Returned>::Type;
   Arguments arguments;
-  if (!decode_arguments(*call, arguments)) return;
+  if (!outcome_fits(*call, kOutcome) || !decode_arguments(*call, arguments)) return;
   const auto apply = [&]() -> Returned {
     return std::apply([](auto&&... argument) -> Returned { return std::invoke(F, std::move(argument)...); },
                       std::move(arguments));

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -51,9 +50,10 @@ class Worker {
   // Calls to oneself take the same path as calls to others.
   Peer self();
 
-  // Makes a value of this worker's that others can refer to. Defined in rref/rref.h.
+  // Makes a value of this worker's that others can refer to. Defined in rref/rref.h. The place, for people, is the
+  // caller's (std::source_location, which clang 14 does not have).
   template <class T>
-  RRef<T> own(T value, std::source_location where = std::source_location::current());
+  RRef<T> own(T value, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
   // The graceful end: waits until every worker has called shutdown and no call is under way anywhere, then
   // leaves. Throws Timeout, saying what it waited for, after having left all the same. Again: does nothing.

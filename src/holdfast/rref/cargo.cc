@@ -18,6 +18,15 @@ Bytes ReferenceCargo::load(Step&, const WorkerPtr& to) {
   return std::move(wire::encode_message(kRemoteCall, entries).body);
 }
 
+uint64_t ReferenceCargo::bytes_max() const {
+  constexpr uint64_t kEntryBytes = 80;  // two ids and the fixed part of a WorkerInfo
+  uint64_t total = kEntryBytes;
+  for (const ReferencePtr& reference : list_) {
+    total += kEntryBytes + reference->owner->name.size() + reference->owner->address.size();
+  }
+  return total;
+}
+
 ArrivedReferences::~ArrivedReferences() {
   if (HOLDFAST_CANARY(undecoded_kept) && !taken) {
     for (const ReferencePtr& reference : list) reference->entered = false;

@@ -38,6 +38,7 @@ class ReferenceCargo final : public OutgoingCargo {
   // What the call is to create. It has no index.
   void set_created(ReferencePtr reference) { created_ = std::move(reference); }
   Bytes load(Step& step, const WorkerPtr& to) override;
+  uint64_t bytes_max() const override;
 
  private:
   References& references_;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -41,9 +42,16 @@ struct ObjectTypes {
   using Result = typename rpc_detail::ResultOf<Returned>::Type;
 };
 
+// A coroutine has only a reference to its object, and runs on when its caller gives up and the call is over: the object
+// stays until it has ended.
+template <class T>
+Task<T> hold_object([[maybe_unused]] std::shared_ptr<void> object, Task<T> task) {
+  co_return co_await std::move(task);
+}
+
 // One call that runs when its object is there: at once, or as work of its own later.
 template <rpc_detail::Outcome kOutcome, auto F, class Object>
-class OnObject final : public Work {
+class OnObject final : public Work, public std::enable_shared_from_this<OnObject<kOutcome, F, Object>> {
  public:
   using Types = ObjectTypes<F, Object>;
 
@@ -52,26 +60,46 @@ class OnObject final : public Work {
   typename Types::Arguments& arguments() { return arguments_; }
   const Reference& reference() const { return *std::get<0>(arguments_).reference(); }
 
-  // Later: in the name of the call that it belongs to.
+  // Later: in the name of the call that it belongs to, if somebody still waits for that.
   void run() override {
     AmbientScope scope(ambient_);
-    run_if_there(nullptr);
+    if (call_->cancelled || call_->host.now() >= call_->deadline) {
+      return call_->respond(Failure{.code = call_->cancelled ? Code::cancelled : Code::timeout,
+                                    .message = "its object was not there in time"});
+    }
+    run_if_there();
   }
-  // `self` runs later if the object is not there yet.
-  void run_if_there(const std::shared_ptr<Work>& self) {
-    std::optional<Result<std::shared_ptr<void>>> value =
-        reference().references.value(reference(), typeid(Object), self);
-    if (!value) return;
+  // Else it runs later; or never, if its caller gives up first.
+  void run_if_there() {
+    References& references = reference().references;
+    std::optional<Result<std::shared_ptr<void>>> value = references.value(reference(), typeid(Object), nullptr);
+    if (!value) {
+      call_->on_cancel([weak = this->weak_from_this()] {
+        if (auto self = weak.lock()) self->reference().references.stop_waiting(self->reference(), *self);
+      });
+      value = references.value(reference(), typeid(Object), this->shared_from_this());
+      if (!value && call_->cancelled) references.stop_waiting(reference(), *this);  // just before
+      if (!value) return;
+    }
     if (!*value) return call_->respond(std::move(value->failure()));
     std::shared_ptr<void> pointer = std::move(**value);
     Object& object = *static_cast<Object*>(pointer.get());
-    const auto apply = [&]() -> typename Types::Returned {
-      return std::apply([&](auto&&, auto&&... argument) ->
-                        typename Types::Returned { return std::invoke(F, object, std::move(argument)...); },
-                        std::move(arguments_));
-    };
+    using Returned = typename Types::Returned;
     using Result = typename Types::Result;
-    rpc_detail::run_call<typename Types::Returned>(call_, apply, [](ServedCall& call, auto&& produce) {
+    const auto invoke = [&]() -> Returned {
+      return std::apply(
+          [&](auto&&, auto&&... argument) -> Returned { return std::invoke(F, object, std::move(argument)...); },
+          std::move(arguments_));
+    };
+    const auto apply = [&]() -> Returned {
+      if constexpr (std::is_same_v<Returned, Task<Result>>) {
+        return hold_object(pointer, invoke());
+      } else {
+        return invoke();
+      }
+    };
+    // `pointer`: the object stays until a Future is there.
+    rpc_detail::run_call<Returned>(call_, apply, [pointer](ServedCall& call, auto&& produce) {
       if constexpr (kOutcome == rpc_detail::Outcome::kept) {
         rpc_detail::keep_result<Result>(call, produce);
       } else {
@@ -89,11 +117,11 @@ class OnObject final : public Work {
 template <rpc_detail::Outcome kOutcome, auto F, class T>
 void invoke_on_object(const std::shared_ptr<ServedCall>& call) {
   auto work = std::make_shared<OnObject<kOutcome, F, T>>(call);
-  if (!rpc_detail::decode_arguments(*call, work->arguments())) return;
+  if (!rpc_detail::outcome_fits(*call, kOutcome) || !rpc_detail::decode_arguments(*call, work->arguments())) return;
   if (!std::get<0>(work->arguments()) || !work->reference().is_owner()) {
     return call->respond(Failure{.code = Code::corrupt, .message = "the object of the call is not here"});
   }
-  work->run_if_there(work);
+  work->run_if_there();
 }
 
 }  // namespace rref_detail

@@ -110,19 +110,21 @@ void OwnerTable::free_if_unused(Step& step, Owned& object) {
 }
 
 void OwnerTable::on_creator_lost(Step& step, const WorkerId& creator, const std::string& name) {
-  if (HOLDFAST_CANARY(lost_creator_ignored)) return;
   std::vector<Owned*> orphans;
   for (auto& [id, object] : objects_) {
     if (object.state == Owned::State::expected && id.creator == creator) orphans.push_back(&object);
   }
   std::sort(orphans.begin(), orphans.end(), [](const Owned* a, const Owned* b) { return a->id < b->id; });
-  for (Owned* object : orphans) {
-    set_failure(step, *object,
-                {.code = Code::worker_lost,
-                 .message = fmt::format("object {} was never created: {} was lost before it could say how",
-                                        text_of(object->id), name),
-                 .worker = name});
-  }
+  for (Owned* object : orphans) on_creator_lost(step, *object, name);
+}
+
+void OwnerTable::on_creator_lost(Step& step, Owned& object, const std::string& name) {
+  if (HOLDFAST_CANARY(lost_creator_ignored)) return;
+  set_failure(step, object,
+              {.code = Code::worker_lost,
+               .message = fmt::format("object {} was never created: {} was lost before it could say how",
+                                      text_of(object.id), name),
+               .worker = name});
 }
 
 void OwnerTable::remove_forks_of(Step& step, const std::unordered_set<WorkerId>& holders) {
@@ -139,10 +141,10 @@ void OwnerTable::on_time(Step& step) {
   while (timers_.pop_due(step.now, id)) {
     Owned& object = objects_.at(id);
     object.timed = false;
-    set_failure(
-        step, object,
-        {.code = Code::timeout,
-         .message = fmt::format("object {} was not there in time: {} took too long", text_of(id), object.origin.text())});
+    set_failure(step, object,
+                {.code = Code::timeout,
+                 .message = fmt::format("object {} was not there in time: {} took too long", text_of(id),
+                                        object.origin.text())});
   }
 }
 

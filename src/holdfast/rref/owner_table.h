@@ -75,7 +75,8 @@ class OwnerTable {
   bool remove_fork(Step& step, const ForkId& fork, const WorkerId& holder);
   void release(Step& step, Owned& object);
 
-  // Objects that this worker was to create will not come.
+  // An expected object will not come; or all that this worker was to create.
+  void on_creator_lost(Step& step, Owned& object, const std::string& name);
   void on_creator_lost(Step& step, const WorkerId& creator, const std::string& name);
   // Forks of lost workers: nothing of them can still be on its way.
   void remove_forks_of(Step& step, const std::unordered_set<WorkerId>& holders);

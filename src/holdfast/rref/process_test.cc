@@ -3,8 +3,8 @@
 #include <malloc.h>
 
 #include <holdfast/base/random.h>
-#include <holdfast/holdfast.h>
 #include <holdfast/rpc/rpc_test_support.h>
+#include <holdfast/rref/rref.h>
 
 namespace holdfast::rref_process_test {
 namespace {

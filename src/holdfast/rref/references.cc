@@ -33,6 +33,14 @@ class References::Creation final : public Keeper {
   }
   void fail(const std::string& function, Failure failure) override {
     finish([&](Step& step, Owned& object) {
+      if (failure.code == Code::no_such_function) {
+        failure.message = fmt::format(
+            "name it in the program of {} with HOLDFAST_EXPORT, HOLDFAST_EXPORT_METHOD or HOLDFAST_EXPORT_CLASS, or "
+            "start the same program there",
+            references_.host_.name());
+      } else if (function.empty() && failure.code == Code::invalid_argument) {
+        failure.message = fmt::format("{} has {}", references_.host_.name(), failure.message);
+      }
       failure.message = fmt::format("object {} could not be created: {}{}{}{}", text_of(id_),
                                     function.empty() ? object.origin.text() : function,
                                     failure.code == Code::remote_error ? " threw " + failure.type : std::string(),
@@ -67,7 +75,7 @@ std::unique_ptr<Protocol> References::make(Node& node, Host& host) {
 }
 
 References& References::of(Host& host) {
-  return static_cast<References&>(host.protocol(RegisteredProtocol<References>::index));
+  return static_cast<References&>(host.protocol(RegisteredProtocol<References>::index()));
 }
 
 // ---- any thread
@@ -134,7 +142,7 @@ std::optional<Result<std::shared_ptr<void>>> References::value(const Reference& 
     if (object == nullptr) {
       result = Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
     } else if (!object->settled()) {
-      object->waiting.push_back(otherwise);
+      if (otherwise) object->waiting.push_back(otherwise);
     } else if (object->state == Owned::State::failed) {
       result = *object->failure;
     } else if (*object->value.type != type) {
@@ -147,6 +155,19 @@ std::optional<Result<std::shared_ptr<void>>> References::value(const Reference& 
     }
   });
   return result;
+}
+
+void References::stop_waiting(const Reference& reference, const Work& otherwise) {
+  host_.step([&](Step& step) {
+    Owned* object = owned_.find(reference.rref);
+    if (object == nullptr) return;
+    std::vector<std::shared_ptr<Work>>& waiting = object->waiting;
+    auto found =
+        std::find_if(waiting.begin(), waiting.end(), [&](const auto& work) { return work.get() == &otherwise; });
+    if (found == waiting.end()) return;  // it runs already
+    step.garbage.push_back(std::move(*found));
+    waiting.erase(found);
+  });
 }
 
 // ---- references inside messages
@@ -192,6 +213,7 @@ std::string References::why_not(const WorkerPtr& from, const CargoEntry& entry) 
   if (entry.fork && entry.role != CargoRole::to_self && (entry.fork->counter == 0 || entry.fork->maker != from->id())) {
     return "a fork that it did not make";
   }
+  if (entry.owner.has_value() != (entry.role == CargoRole::shared)) return "a reference with an owner, or without";
   switch (entry.role) {
     case CargoRole::created: {
       if (entry.rref.creator != from->id() || entry.fork.has_value() == from_self) return "a malformed creation";
@@ -201,13 +223,14 @@ std::string References::why_not(const WorkerPtr& from, const CargoEntry& entry) 
       return {};
     }
     case CargoRole::to_owner:
+      if (entry.fork) return "a fork that is none";
       if (owned_.find(entry.rref) == nullptr) return "a reference to an object that is not here";
       return {};
     case CargoRole::from_owner:
     case CargoRole::shared:
       if (!entry.fork || used_.find(*entry.fork) != nullptr) return "a fork that is none, or is there already";
       if (entry.role == CargoRole::from_owner) return {};
-      if (!entry.owner || is_owner(entry.owner->id()) || entry.owner->id() == from->id()) return "a share of its own";
+      if (is_owner(entry.owner->id()) || entry.owner->id() == from->id()) return "a share of its own";
       return {};
     case CargoRole::to_self:
       if (!from_self) return "a reference to itself";
@@ -217,12 +240,26 @@ std::string References::why_not(const WorkerPtr& from, const CargoEntry& entry) 
   return "a reference of an unknown role";
 }
 
-Result<std::shared_ptr<Cargo>> References::unload(Step& step, const WorkerPtr& from, ByteView bytes) {
+std::string References::why_not(const WorkerPtr& from, const ForkRequest& request) {
+  // The owner's own forks, and those that go with a creation, need no request.
+  const ForkId& fork = request.fork;
+  if (fork.counter == 0 || is_owner(fork.maker) || fork.maker == from->id()) return "a request for a wrong fork";
+  // One's own objects are known from the start; if this one is not, it must not get into the way of one to come.
+  if (is_owner(request.rref.creator) && owned_.find(request.rref) == nullptr) {
+    return "a request for an object that is not here";
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Cargo>> References::unload(Step& step, const WorkerPtr& from, Kind kind, ByteView bytes) {
   wire::Reader reader(bytes);
   std::vector<CargoEntry> entries;
   wire::decode(reader, entries);
   reader.finish();
   if (!reader.ok()) return corrupt(from, "references that do not decode: " + reader.error());
+  const bool creates = !entries.empty() && entries.back().role == CargoRole::created;
+  if (creates != (kind == kRemoteCall))
+    return corrupt(from, creates ? "a creation in a call" : "a creation of nothing");
   std::unordered_set<ForkId> forks;
   for (size_t i = 0; i < entries.size(); ++i) {
     std::string problem = why_not(from, entries[i]);
@@ -323,12 +360,12 @@ Status References::on_message(Step& step, const WorkerPtr& from, Message message
 }
 
 Status References::on_remote_call(Step& step, const WorkerPtr& from, Message message) {
-  if (Status status = node_.unload(step, from, message); !status.ok()) return status;
-  auto* arrived = dynamic_cast<ArrivedReferences*>(message.cargo.get());
-  if (arrived == nullptr || !arrived->creation) return corrupt(from, "a creation of nothing");
   wire::Reader reader(message);
   const CallHeader header = read_call_header(reader);
   if (!reader.ok()) return corrupt(from, "a creation that does not decode");
+  if (Status status = node_.unload(step, from, message); !status.ok()) return status;
+  if (!message.cargo) return corrupt(from, "a creation of nothing");
+  auto* arrived = static_cast<ArrivedReferences*>(message.cargo.get());
   const Time deadline = header.timeout_us == 0 || header.timeout_us > INT64_MAX / 1000
                             ? kNever
                             : after(step.now, std::chrono::microseconds(header.timeout_us));
@@ -342,13 +379,16 @@ Status References::on_fork_requests(Step& step, const WorkerPtr& from, const Mes
   Result<ForkRequests> requests = wire::decode_message<ForkRequests>(message);
   if (!requests) return std::move(requests.failure());
   if (!controls_.is_new(from->id(), requests->number)) return {};
+  for (const ForkRequest& request : requests->requests) {
+    if (const std::string problem = why_not(from, request); !problem.empty()) return corrupt(from, problem);
+  }
   names_.try_emplace(from->id(), from->name);
   for (const ForkRequest& request : requests->requests) {
+    if (owned_.forks().contains(request.fork)) continue;
     Owned& object = owned_.at(request.rref);
     // It may have come before the creation, over another link; unless whoever was to send that is lost.
-    if (object.state == Owned::State::expected && !is_owner(request.rref.creator) &&
-        node_.is_lost(request.rref.creator)) {
-      owned_.on_creator_lost(step, request.rref.creator, "its creator");
+    if (object.state == Owned::State::expected && node_.is_lost(request.rref.creator)) {
+      owned_.on_creator_lost(step, object, "its creator");
     }
     owned_.add_fork(object, request.fork, from->id());
     controls_.accept(step, from, request.fork);
@@ -371,7 +411,7 @@ void References::on_worker_lost(Step& step, const WorkerInfo& worker, uint64_t l
   controls_.forget(worker.id());
   quarantine_.emplace(worker.id(), loss);
   owned_.on_creator_lost(step, worker.id(), worker.name);
-  used_.on_owner_lost(step, worker.id());
+  used_.on_worker_lost(step, worker.id());
   used_.on_loss(loss);
   if (HOLDFAST_CANARY(child_forgotten_with_worker)) used_.remove_children_of(step, {worker.id()});
   if (HOLDFAST_CANARY(no_quarantine)) owned_.remove_forks_of(step, {worker.id()});

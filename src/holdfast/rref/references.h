@@ -37,16 +37,19 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   bool confirmed(const Reference& reference);
 
   // Of an object of this worker: the value, or why there is none. Nothing if that is not known yet: `otherwise` runs
-  // when it is. `type` is what the caller takes the object for.
+  // when it is, if it is not null. `type` is what the caller takes the object for.
   std::optional<Result<std::shared_ptr<void>>> value(const Reference& reference, const std::type_info& type,
                                                      const std::shared_ptr<Work>& otherwise);
+
+  // `otherwise` need not run any more.
+  void stop_waiting(const Reference& reference, const Work& otherwise);
 
   DebugInfo debug_info();
 
   // ---- protocol code
 
   Status on_message(Step& step, const WorkerPtr& from, Message message) override;
-  Result<std::shared_ptr<Cargo>> unload(Step& step, const WorkerPtr& from, ByteView bytes) override;
+  Result<std::shared_ptr<Cargo>> unload(Step& step, const WorkerPtr& from, Kind kind, ByteView bytes) override;
   // The reference goes out inside a message to `to`.
   CargoEntry send(const Reference& reference, const WorkerPtr& to);
   CargoEntry send_created(const Reference& reference);
@@ -73,7 +76,9 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   Status on_fork_requests(Step& step, const WorkerPtr& from, const Message& message);
   template <class Handle>
   Status on_forks(const WorkerPtr& from, const Message& message, Handle&& handle);
+  // What does not fit together in a peer's words; empty: nothing.
   std::string why_not(const WorkerPtr& from, const CargoEntry& entry);
+  std::string why_not(const WorkerPtr& from, const ForkRequest& request);
   void create(Step& step, const WorkerPtr& from, const CargoEntry& entry);
   ReferencePtr arrive(Step& step, const WorkerPtr& from, const CargoEntry& entry, const std::shared_ptr<Host>& host);
   // Tells the coordinator how far losses are settled here.

@@ -31,23 +31,30 @@ ReferencePtr start_remote(const std::shared_ptr<const rpc_detail::PeerState>& pe
   message->cargo = std::move(cargo);
   message->kind = kRemoteCall;
   peer->host->start_kept_call(peer->worker, function, std::move(message), timeout,
-                             [&](Failure failure) { reference->set_failure(std::move(failure)); });
+                              [&](Failure failure) { reference->set_failure(std::move(failure)); });
+  return reference;
+}
+
+ReferencePtr never_sent(const std::shared_ptr<const rpc_detail::PeerState>& peer, const Failure& why) {
+  ReferencePtr reference = References::of(*peer->host).new_object(peer);
+  reference->set_failure(why);
   return reference;
 }
 
 std::shared_ptr<void> wait_for_value(const Reference& reference, const std::type_info& type) {
   Promise<void> promise(reference.host->executor());
-  Future<void> future = promise.future();
-  const auto work = std::make_shared<CompletePromise>(std::move(promise));
-  for (;;) {
+  const Future<void> future = promise.future();
+  {
+    // Not held any longer than this: that it is destroyed instead of run (the worker ends) must end the waiting too.
+    const auto work = std::make_shared<CompletePromise>(std::move(promise));
     if (auto value = reference.references.value(reference, type, work)) return value->take();
-    future.get();
   }
+  future.wait();
+  if (auto value = reference.references.value(reference, type, nullptr)) return value->take();
+  throw_failure({.code = Code::cancelled, .message = fmt::format("object {} is not there", text_of(reference.rref))});
 }
 
-std::string made_here(const std::source_location& where) {
-  return fmt::format("own() at {}:{}", where.file_name(), where.line());
-}
+std::string made_here(const char* file, int line) { return fmt::format("own() at {}:{}", file, line); }
 
 void throw_empty() { throw_failure({.code = Code::invalid_argument, .message = "this RRef refers to nothing"}); }
 

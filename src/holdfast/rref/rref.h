@@ -6,7 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <source_location>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -19,14 +18,16 @@ namespace holdfast {
 namespace rref_detail {
 
 // A program that includes this has references in each of its workers.
-inline const size_t kProtocolIndex = RegisteredProtocol<References>::index;
+inline const size_t kProtocolIndex = RegisteredProtocol<References>::index();
 
 // The reference that `message` is to create the object of, and the call itself, which begins here.
 ReferencePtr start_remote(const std::shared_ptr<const rpc_detail::PeerState>& peer, const Function& function,
                           std::shared_ptr<Message> message, Duration timeout);
+// A reference whose creation is not even tried.
+ReferencePtr never_sent(const std::shared_ptr<const rpc_detail::PeerState>& peer, const Failure& why);
 // Waits for the object, which is this worker's. Throws why it is not there.
 std::shared_ptr<void> wait_for_value(const Reference& reference, const std::type_info& type);
-std::string made_here(const std::source_location& where);
+std::string made_here(const char* file, int line);
 [[noreturn]] void throw_empty();
 
 }  // namespace rref_detail
@@ -173,6 +174,7 @@ template <class T>
 template <auto F, class... Args>
 RRef<typename RegisteredKeptOnObject<F, typename RRef<T>::Object>::Types::Result> RRef<T>::remote(
     const Args&... args) const {
+  if (const Failure* failure = get().failure()) return {rref_detail::never_sent(get().peer(), *failure), timeout_};
   const Function& function = RegisteredKeptOnObject<F, Object>::entry;
   return {rref_detail::start_remote(get().peer(), function, message<F>(function, args...), timeout_), timeout_};
 }
@@ -191,10 +193,10 @@ RRef<T> Peer::make(const Args&... args) const {
 }
 
 template <class T>
-RRef<T> Worker::own(T value, std::source_location where) {
+RRef<T> Worker::own(T value, const char* file, int line) {
   Host& worker = host();
   KeptValue kept = rpc_detail::make_kept<T>([&] { return std::move(value); });
-  return {References::of(worker).own(std::move(kept), rref_detail::made_here(where)), worker.call_timeout()};
+  return {References::of(worker).own(std::move(kept), rref_detail::made_here(file, line)), worker.call_timeout()};
 }
 
 }  // namespace holdfast

@@ -101,13 +101,14 @@ void UserTable::remove_children_of(Step& step, const std::unordered_set<WorkerId
   for (const ForkId& id : gone) remove_child(step, id);
 }
 
-void UserTable::on_owner_lost(Step& step, const WorkerId& owner) {
+void UserTable::on_worker_lost(Step& step, const WorkerId& worker) {
   if (HOLDFAST_CANARY(lost_owner_ignored)) return;
   std::vector<Used*> dead;
   for (auto& [fork, used] : references_) {
-    if (used.owner->id() == owner) dead.push_back(&used);
+    if (used.owner->id() == worker) dead.push_back(&used);
+    if (used.parent && used.parent->id() == worker) used.parent.reset();
   }
-  std::erase_if(children_, [&](const auto& entry) { return entry.second.parent->owner->id() == owner; });
+  std::erase_if(children_, [&](const auto& entry) { return entry.second.parent->owner->id() == worker; });
   for (Used* used : dead) {
     used->children = 0;
     used->parent.reset();

@@ -49,7 +49,8 @@ class UserTable {
 
   void on_accept(Step& step, const ForkId& fork, const WorkerId& from);
   void on_child_accept(Step& step, const ForkId& child, const WorkerId& from);
-  void on_owner_lost(Step& step, const WorkerId& owner);
+  // References to its objects are dead; as a parent it need not hear of its children any more.
+  void on_worker_lost(Step& step, const WorkerId& worker);
   // Children that went to these lost workers: nothing of them can still be on its way.
   void remove_children_of(Step& step, const std::unordered_set<WorkerId>& receivers);
 

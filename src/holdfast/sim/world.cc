@@ -94,7 +94,8 @@ SimWorker::SimWorker(World& world, uint32_t rank, uint32_t life)
     : world_(world),
       rank_(rank),
       address_(life == 0 ? fmt::format("worker{}", rank) : fmt::format("worker{}.{}", rank, life)),
-      node_(node_options(world.options(), rank, life), *this),
+      node_owned_(std::make_unique<Node>(node_options(world.options(), rank, life), *this)),
+      node_(*node_owned_),
       repeater_(world.options().repetition > 0
                     ? std::make_unique<Repeater>(node_, *this, world.network(), world.repetition())
                     : nullptr),
@@ -105,7 +106,10 @@ SimWorker::SimWorker(World& world, uint32_t rank, uint32_t life)
   });
 }
 
-SimWorker::~SimWorker() = default;
+SimWorker::~SimWorker() {
+  // Whoever still waits for a reply may hold references, which look for the protocols when they go.
+  node_owned_.reset();
+}
 
 Time SimWorker::now() { return world_.now(); }
 

@@ -27,7 +27,7 @@ struct WorldOptions {
   Duration lease = std::chrono::seconds(10);
   Duration handler_delay_max = std::chrono::microseconds(200);
   uint64_t inflight_bytes_max = 64 << 20;
-  LinkOptions link;  // what is not said elsewhere here
+  LinkOptions link;       // what is not said elsewhere here
   double repetition = 0;  // of control messages of references: see repeater.h
 };
 
@@ -85,7 +85,8 @@ class SimWorker final : private TransportEvents, public Host {
   const std::string address_;
   bool alive_ = true;
   bool joined_ = false;
-  Node node_;
+  std::unique_ptr<Node> node_owned_;  // goes before the protocols
+  Node& node_;
   const std::unique_ptr<Repeater> repeater_;  // before the protocols: it sees their messages first
   const std::vector<std::unique_ptr<Protocol>> protocols_;
   std::unique_ptr<Transport> transport_;

@@ -13,6 +13,7 @@
 #include <holdfast/base/error.h>
 #include <holdfast/tool/launch_error.h>
 #include <holdfast/tool/run.h>
+#include <holdfast/tool/sim.h>
 
 namespace holdfast {
 
@@ -30,11 +31,13 @@ struct Subcommand {
 };
 constexpr Subcommand kSubcommands[] = {
     {"run", "Start the workers of a job on this machine", add_run_command},
+    {"sim", "Try the protocols in simulated worlds full of faults", add_sim_command},
 };
 
 constexpr const char* kExamples = R"(Examples:
   holdfast run -n 4 ./train --epochs 3
   holdfast run --help
+  holdfast sim --seeds 10000
 )";
 
 int complain(const std::string& command, const std::string& message, int status) {

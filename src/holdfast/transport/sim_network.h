@@ -97,8 +97,8 @@ class SimNetwork {
     std::string from;
     std::string to;
     uint64_t wire;
-    size_t side;     // of `to`
-    ByteView frame;  // as encoded; good until something arrives or is sent
+    size_t side;                   // of `to`
+    ByteView frame;                // as encoded; good until something arrives or is sent
     const Failure* why = nullptr;  // broken, closed_here
   };
   std::vector<Arrival> arrivals() const { return list_arrivals(false); }
@@ -148,7 +148,7 @@ class SimNetwork {
   struct Wire {
     uint64_t number = 0;
     std::array<Side, 2> sides;
-    bool dead = false;  // cut: nothing arrives any more
+    bool dead = false;        // cut: nothing arrives any more
     bool dial_waits = false;  // the dial is on its way to side 1
   };
   using WirePtr = std::shared_ptr<Wire>;

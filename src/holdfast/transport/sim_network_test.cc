@@ -282,5 +282,90 @@ TEST_F(FaultyTest, CutsTheConnection) {
   EXPECT_EQ(a->counts().cut, 1u);
 }
 
+// ---- delivery by hand
+
+using Arrival = SimNetwork::Arrival;
+
+TEST_F(SimTest, ByHandNothingArrivesUnlessPicked) {
+  open();
+  network.take_over();
+  send(1);
+  send(2);
+  network.schedule(network.now(), [] {});
+  while (network.step()) {
+  }
+  EXPECT_EQ(at_b.frame_count(kAccepted), 0u);
+  at_b.put(kAccepted, make_frame(7, 10));
+  b->flush(kAccepted);
+  // One for each direction, and behind it the rest.
+  EXPECT_EQ(network.arrivals().size(), 2u);
+  EXPECT_EQ(network.under_way().size(), 3u);
+  for (const Arrival& arrival : network.arrivals()) EXPECT_EQ(arrival.what, Arrival::What::frame);
+  const auto to = [&](const std::string& address) {
+    for (const Arrival& arrival : network.arrivals()) {
+      if (arrival.to == address) return arrival;
+    }
+    ADD_FAILURE() << "nothing is on its way to " << address;
+    return Arrival{};
+  };
+  network.deliver(to("b"));
+  EXPECT_EQ(at_b.frame_count(kAccepted), 1u);
+  EXPECT_EQ(at_a.frame_count(kDialled), 0u);
+  network.deliver(to("a"));
+  EXPECT_EQ(at_a.frame_count(kDialled), 1u);
+  network.swallow(to("b"));
+  EXPECT_TRUE(network.arrivals().empty());
+  EXPECT_EQ(at_b.frame_count(kAccepted), 1u);
+}
+
+TEST_F(SimTest, ByHandEachSideNoticesACutByItself) {
+  open();
+  network.take_over();
+  send(1);
+  network.cut("a", "b");
+  auto arrivals = network.arrivals();
+  ASSERT_EQ(arrivals.size(), 2u) << "the frame is gone";
+  EXPECT_EQ(arrivals[0].what, Arrival::What::broken);
+  EXPECT_EQ(arrivals[0].to, "a");
+  EXPECT_EQ(arrivals[1].to, "b");
+  network.deliver(arrivals[1]);
+  EXPECT_FALSE(at_a.closed(kDialled));
+  EXPECT_TRUE(at_b.closed(kAccepted));
+  network.deliver(network.arrivals().at(0));
+  EXPECT_TRUE(at_a.closed(kDialled));
+  EXPECT_TRUE(network.arrivals().empty());
+}
+
+TEST_F(SimTest, ByHandDialsAndEndsArePickedToo) {
+  network.take_over();
+  const auto next = [&](Arrival::What what) {
+    const auto arrivals = network.arrivals();
+    ASSERT_EQ(arrivals.size(), 1u);
+    EXPECT_EQ(arrivals[0].what, what);
+    network.deliver(arrivals[0]);
+  };
+  a->connect(kDialled, "b");
+  next(Arrival::What::dial);
+  EXPECT_FALSE(at_a.connected(kDialled));
+  next(Arrival::What::connected);
+  EXPECT_TRUE(at_a.connected(kDialled));
+  b->close(kAccepted, kEnough);
+  auto arrivals = network.arrivals();
+  ASSERT_EQ(arrivals.size(), 2u);
+  EXPECT_EQ(arrivals[0].what, Arrival::What::finished);
+  EXPECT_EQ(arrivals[1].what, Arrival::What::closed_here);
+  network.deliver(arrivals[0]);
+  EXPECT_TRUE(at_a.closed(kDialled));
+  EXPECT_FALSE(at_b.closed(kAccepted));
+  next(Arrival::What::closed_here);
+  EXPECT_EQ(at_b.why(kAccepted).code, Code::cancelled);
+  // Nobody listens there: refused.
+  a->connect(ConnectionId{4}, "nobody");
+  next(Arrival::What::dial);
+  next(Arrival::What::broken);
+  EXPECT_TRUE(at_a.closed(ConnectionId{4}));
+  EXPECT_TRUE(network.arrivals().empty());
+}
+
 }  // namespace
 }  // namespace holdfast
