@@ -250,6 +250,10 @@ void Node::stop(Step& step, const std::string& why) {
   step.room_opened = true;
 }
 
+void Node::ended(Step& step) {
+  for (const Registered& entry : protocols_) entry.protocol->ended(step);
+}
+
 // ---- transport events
 
 void Node::on_accepted(Step& step, ConnectionId connection) { links_.on_accepted(step, connection); }

@@ -62,6 +62,8 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   void shutdown(Step& step, Time deadline, Member::Done done);
   // The end: calls fail, connections close, nothing new starts.
   void stop(Step& step, const std::string& why);
+  // After that, when no handler runs any more.
+  void ended(Step& step);
   bool stopped() const { return stopped_; }
 
   void on_accepted(Step& step, ConnectionId connection);

@@ -34,8 +34,10 @@ class Protocol {
   virtual std::string describe() const { return {}; }
   // What others still hold of this worker at the common end of the job, and what it holds itself; empty if nothing.
   virtual std::string leftovers() const { return {}; }
-  // This worker's life is over.
+  // This worker's life is over; handlers may still run.
   virtual void stop(Step&) {}
+  // No handler runs any more: what they may have used can go.
+  virtual void ended(Step&) {}
 };
 
 // Makes the protocol for one worker, and adds it to its node.

@@ -568,6 +568,7 @@ void Runtime::stop(const std::string& why) {
   if (std::exchange(stopped_, true)) return;
   step([&](Step& step) { node_.stop(step, why); });
   executor_.stop();
+  step([&](Step& step) { node_.ended(step); });
   {
     // The coordinator closes the connection when it has read that we leave.
     std::unique_lock lock(mutex_);

@@ -204,5 +204,36 @@ TEST(RRefMisuse, MoreReferencesThanFitIntoAMessage) {
   EXPECT_TRUE(eventually([&] { return empty(job[0]) && empty(job[1]); })) << job[0].debug_info().text();
 }
 
+// The worker goes while a handler still uses an object: the object stays until the handler has ended.
+struct Watched {
+  Watched() = default;
+  Watched(const Watched&) = delete;
+  ~Watched() { destroyed = true; }
+  bool alive() const { return !destroyed; }
+  static inline std::atomic<bool> destroyed{false};
+};
+test::Gate in_use;
+std::atomic<bool> was_alive{false};
+void use_for_long(RRef<Watched> object) {
+  Watched& watched = object.local_value();
+  in_use.pass();
+  was_alive = watched.alive();
+}
+
+TEST(RRefMisuse, AnObjectStaysUntilTheHandlersOfADestroyedWorkerHaveEnded) {
+  in_use.reset();
+  Watched::destroyed = false;
+  Job job(2);
+  RRef<Watched> object = job[0].peer(1).make<Watched>();
+  Future<void> call = job[0].peer(1).async<use_for_long>(object);
+  ASSERT_TRUE(in_use.wait_for_arrivals(1));
+  std::thread destroyer([&] { job.destroy(1); });
+  call.wait();  // fails: the worker is leaving
+  in_use.open();
+  destroyer.join();
+  EXPECT_TRUE(was_alive);
+  EXPECT_TRUE(Watched::destroyed);
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -148,6 +148,13 @@ void OwnerTable::on_time(Step& step) {
   }
 }
 
+void OwnerTable::stop_waiting(Step& step) {
+  for (auto& [id, object] : objects_) {
+    for (std::shared_ptr<Work>& work : object.waiting) step.garbage.push_back(std::move(work));
+    object.waiting.clear();
+  }
+}
+
 void OwnerTable::clear(Step& step) {
   std::vector<RRefId> ids;
   for (const auto& [id, object] : objects_) ids.push_back(id);

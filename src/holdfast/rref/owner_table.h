@@ -83,6 +83,8 @@ class OwnerTable {
 
   void on_time(Step& step);
   Time next_wakeup() const { return timers_.next(); }
+  // Nobody waits for an object any more.
+  void stop_waiting(Step& step);
   // Everything goes.
   void clear(Step& step);
 

@@ -198,7 +198,10 @@ TEST(RRefProcessTest, SixWorkersShareWhileOneAfterAnotherIsKilledAndReplaced) {
       "%llu operations since their last start, %d workers killed; largest heap %.1f MB while sharing, %.1f MB at the "
       "end\n",
       static_cast<unsigned long long>(operations), kKills, heap_peak / 1e6, heap_left / 1e6);
-  EXPECT_LT(heap_left, heap_peak / 2);
+  // A sanitizer's heap does not tell.
+  if (heap_peak > 0) {
+    EXPECT_LT(heap_left, heap_peak / 2);
+  }
   worker.shutdown();
   for (auto& process : processes) EXPECT_EQ(process->wait(), 0);
 }

@@ -55,8 +55,9 @@ class References::Creation final : public Keeper {
   void finish(F&& with_object) {
     if (finished_.exchange(true)) return;
     references_.host_.step([&](Step& step) {
+      if (references_.stopped_) return;  // what is not there yet will not be any more
       Owned* object = references_.owned_.find(id_);
-      if (object == nullptr) return;  // this worker has stopped
+      if (object == nullptr) return;
       with_object(step, *object);
       references_.owned_.release(step, *object);
     });
@@ -140,6 +141,8 @@ std::optional<Result<std::shared_ptr<void>>> References::value(const Reference& 
   host_.step([&](Step&) {
     Owned* object = owned_.find(reference.rref);
     if (object == nullptr) {
+      result = Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
+    } else if (!object->settled() && stopped_) {
       result = Failure{.code = Code::shutdown, .message = fmt::format("{} is shut down", host_.name())};
     } else if (!object->settled()) {
       if (otherwise) object->waiting.push_back(otherwise);
@@ -443,7 +446,7 @@ void References::on_time(Step& step) {
 
 void References::stop(Step& step) {
   stopped_ = true;
-  owned_.clear(step);
+  owned_.stop_waiting(step);  // the values stay: handlers may still use them
   used_.clear();
 }
 

@@ -62,6 +62,7 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   std::string describe() const override;
   std::string leftovers() const override;
   void stop(Step& step) override;
+  void ended(Step& step) override { owned_.clear(step); }
 
   const OwnerTable& owned() const { return owned_; }
   const UserTable& used() const { return used_; }
