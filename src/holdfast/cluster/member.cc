@@ -147,13 +147,13 @@ void Member::on_accepted(Step& step, const Accepted& accepted) {
   step.trusts.push_back(connection_);
   lease_ = std::chrono::milliseconds(std::clamp<uint64_t>(accepted.lease_ms, 1, kLeaseMsMax));
   if (state_ == State::joining) {
-    // From when JOIN was sent, so that it ends here before it ends there. An answer that took too long: ask again.
-    const Time lease_until = after(join_sent_, lease_);
-    if (step.now >= lease_until) {
+    // The lease counts from when JOIN was sent, so that it ends here before it ends there. If half of it is over, one
+    // lost heartbeat might be the end: ask again.
+    if (step.now >= after(join_sent_, lease_ / 2)) {
       join_sent_ = step.now;
       return say_join(step);
     }
-    lease_until_ = lease_until;
+    lease_until_ = after(join_sent_, lease_);
   }
   attempt_until_ = kNever;
   if (!std::exchange(greeted_, true)) heartbeat_at_ = step.now;  // at once: little of the lease may be left

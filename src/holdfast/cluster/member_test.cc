@@ -114,6 +114,28 @@ TEST_F(MemberTest, AttemptsToReachTheCoordinatorAreSpacedOut) {
   EXPECT_GT(longest, options_.dial_backoff_max / 2);
 }
 
+// An answer to an old JOIN leaves little of the lease, which one lost heartbeat would end.
+TEST_F(MemberTest, AnAcceptanceThatComesLateIsAskedForAgain) {
+  Accepted answer = accepted();
+  answer.lease_ms = 4000;
+  start_join();
+  connect();
+  wait(3s);
+  said(kJoin);
+  hear(kAccepted, answer);
+  EXPECT_EQ(said(kJoin).size(), 1u) << "more than half of the lease is over";
+  EXPECT_TRUE(said(kHeartbeat).empty());
+  wait(100ms);
+  hear(kAccepted, answer);
+  hear(cluster_message(kReady));
+  ASSERT_EQ(joined_.size(), 1u);
+  EXPECT_TRUE(joined_[0].ok());
+  wait(3800ms);
+  EXPECT_TRUE(fenced_.empty()) << "the lease counts from the second JOIN";
+  wait(200ms);
+  EXPECT_EQ(fenced_.size(), 1u);
+}
+
 // ---- staying
 
 TEST_F(MemberTest, TheLeaseRunsFromWhenTheHeartbeatWasSent) {
