@@ -3,12 +3,17 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ostream>
 
 #include <gtest/gtest.h>
 
 #include <holdfast/rref/messages.h>
 
 namespace holdfast::sim {
+
+// For the names of tests.
+void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name << "; " << scenario.fault(); }
+
 namespace {
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
