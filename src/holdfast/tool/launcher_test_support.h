@@ -142,4 +142,18 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 
 inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
+// One run of the command, from start to end.
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+inline Outcome run(const std::vector<std::string>& arguments) {
+  TempFolder folder;
+  Launcher launcher(folder, arguments);
+  const int status = launcher.wait();
+  return {status, launcher.out(), launcher.err()};
+}
+
 }  // namespace holdfast::testing

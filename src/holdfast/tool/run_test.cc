@@ -17,19 +17,6 @@ namespace {
 
 using namespace holdfast::testing;
 
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
-Outcome run(const std::vector<std::string>& arguments) {
-  TempFolder folder;
-  Launcher launcher(folder, arguments);
-  const int status = launcher.wait();
-  return {status, launcher.out(), launcher.err()};
-}
-
 bool can_connect(const std::string& address) {
   const Endpoint endpoint = Endpoint::parse(address).take();
   sockaddr_storage storage;

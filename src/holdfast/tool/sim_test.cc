@@ -8,19 +8,6 @@ namespace {
 
 using namespace holdfast::testing;
 
-struct Outcome {
-  int status;
-  std::string out;
-  std::string err;
-};
-
-Outcome run(const std::vector<std::string>& arguments) {
-  TempFolder folder;
-  Launcher launcher(folder, arguments);
-  const int status = launcher.wait();
-  return {status, launcher.out(), launcher.err()};
-}
-
 TEST(Sim, OneSeedPrintsItsHistory) {
   const Outcome once = run({"sim", "--seed", "7"});
   EXPECT_EQ(once.status, 0) << once.out << once.err;
