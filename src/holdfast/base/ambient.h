@@ -16,7 +16,7 @@ struct Ambient {
   void* worker = nullptr;                        // the Worker; base does not know that type
   Time deadline = kNever;                        // calls made by this flow end no later
   std::shared_ptr<std::atomic<bool>> cancelled;  // true: nobody waits for this flow's result any more
-  std::shared_ptr<void> autograd_context;
+  std::shared_ptr<void> flow;                    // what an upper layer lets travel with it, over calls too
 };
 
 Ambient& current_ambient();

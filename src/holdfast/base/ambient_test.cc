@@ -36,7 +36,7 @@ TEST(AmbientTest, EachThreadHasItsOwn) {
 
 TEST(AmbientTest, LetsGoOfWhatItHeld) {
   auto context = std::make_shared<int>(0);
-  { AmbientScope scope(Ambient{.autograd_context = context}); }
+  { AmbientScope scope(Ambient{.flow = context}); }
   EXPECT_EQ(context.use_count(), 1);
 }
 

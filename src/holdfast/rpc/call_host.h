@@ -24,6 +24,8 @@ struct PeerState;
 class CallHost {
  public:
   virtual ~CallHost() = default;
+  // This worker, once it has joined.
+  virtual const WorkerPtr& self() const = 0;
   virtual Time now() = 0;
   // Where continuations of asynchronous handlers run; null: on the thread that completes.
   virtual Executor* executor() = 0;

@@ -37,6 +37,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
   // CallHost
   Time now() override { return now_; }
   Executor* executor() override { return nullptr; }
+  const WorkerPtr& self() const override { return self_; }
   void* worker() override { return nullptr; }
   bool begin(ServedCall& call) override {
     bool go = false;
@@ -108,6 +109,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
     run([&](Step& step) { calls_.on_worker_lost(step, *worker, "it died"); });
   }
 
+  const WorkerPtr self_ = peer(0);
   Calls calls_{*this, *this};
   Time now_ = Time{} + 1h;
   std::deque<Sent> sent_;
@@ -214,7 +216,7 @@ TEST_F(CallsTest, AReplyThatDoesNotDecodeFailsItsCall) {
   const CallId call = start();
   Message message{.kind = kReply, .body = {}, .attachments = {}};
   wire::Writer writer(message);
-  writer.boolean(false);
+  writer.unsigned_integer(0);
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(200);  // no such error code
   Status status;

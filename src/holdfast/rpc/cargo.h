@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#include <holdfast/base/ambient.h>
 #include <holdfast/link/step.h>
 #include <holdfast/link/worker_info.h>
 #include <holdfast/wire/wire_context.h>
@@ -33,19 +34,48 @@ class CargoUnloader {
   virtual Result<std::shared_ptr<Cargo>> unload(Step& step, const WorkerPtr& from, Kind kind, ByteView bytes) = 0;
 };
 
+// What the codecs of a layer above gather while the values of one message are encoded, or share while they are decoded.
+class Gathered {
+ public:
+  virtual ~Gathered() = default;
+};
+class GatheredToSend : public Gathered {
+ public:
+  // All values are encoded: adds attachments to the message, and returns the bytes of the section that describes them.
+  virtual Bytes finish(Message& message) = 0;
+};
+
 // Given to the Writer of a call's arguments or a result.
 class SendContext final : public WireContext {
  public:
-  explicit SendContext(CallHost& host) : host(host) {}
-  CallHost& host;                        // of the worker that sends
-  std::shared_ptr<OutgoingCargo> cargo;  // made by the first codec that needs it
+  SendContext(CallHost& host, const WorkerPtr& to, Kind kind) : host(host), to(to), kind(kind) {}
+  // All values are encoded: completes the message.
+  void finish(Message& message) {
+    if (tensors || current_ambient().flow) finish_more(message);
+    message.cargo = std::move(cargo);
+  }
+
+  CallHost& host;  // of the worker that sends
+  const WorkerPtr& to;
+  const Kind kind;                       // kReply, or a call of some kind
+  std::shared_ptr<OutgoingCargo> cargo;  // made by the first codec that needs it, as are
+  std::unique_ptr<GatheredToSend> tensors;
+
+ private:
+  void finish_more(Message& message);
 };
 
 // Given to the Reader of what arrived.
 class ReceiveContext final : public WireContext {
  public:
-  explicit ReceiveContext(Cargo* cargo) : cargo(cargo) {}
-  Cargo* const cargo;  // null: the message has none
+  ReceiveContext(CallHost& host, const WorkerPtr& from, const Message& message)
+      : host(host), from(from), message(message), cargo(message.cargo.get()) {}
+
+  CallHost& host;
+  const WorkerPtr& from;
+  const Message& message;
+  Cargo* const cargo;                 // null: the message has none
+  std::unique_ptr<Gathered> tensors;  // made by the first codec that needs them
 };
 
 }  // namespace holdfast

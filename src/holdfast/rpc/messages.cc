@@ -1,6 +1,7 @@
 #include <holdfast/rpc/messages.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include <holdfast/base/check.h>
@@ -11,12 +12,11 @@ namespace {
 
 // Where the things with a fixed place stand. The id and the time left are written as MessagePack's uint 64
 // whatever their size.
-constexpr size_t kCargoAt = 0;
+constexpr size_t kFlagsAt = 0;
 constexpr size_t kCallAt = 1;
 constexpr uint8_t kUint64 = 0xcf;
 constexpr size_t kUint64Bytes = 9;
-constexpr uint8_t kFalse = 0xc2;
-constexpr uint8_t kTrue = 0xc3;
+constexpr uint8_t kKnownFlags = 7;
 
 void fill_in(Message& message, size_t at, uint64_t value) {
   HOLDFAST_CHECK(message.body.size() >= at + kUint64Bytes && message.body[at] == kUint64);
@@ -24,10 +24,14 @@ void fill_in(Message& message, size_t at, uint64_t value) {
   std::memcpy(message.body.data() + at + 1, &big_endian, sizeof(big_endian));
 }
 
+void read_flags(wire::Reader& reader) {
+  if (reader.unsigned_integer() > kKnownFlags) reader.fail("unknown flags");
+}
+
 }  // namespace
 
 void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature) {
-  writer.boolean(false);
+  writer.unsigned_integer(0);
   writer.unsigned_integer(UINT64_MAX);  // the places of the id and of the time left
   writer.unsigned_integer(UINT64_MAX);
   writer.unsigned_integer(function);
@@ -43,7 +47,7 @@ void stamp_call(Message& message, CallId call, Duration time_left) {
 
 CallHeader read_call_header(wire::Reader& reader) {
   CallHeader header;
-  reader.boolean();
+  read_flags(reader);
   header.call = {reader.unsigned_integer()};
   header.timeout_us = reader.unsigned_integer();
   header.function = reader.unsigned_integer();
@@ -52,7 +56,7 @@ CallHeader read_call_header(wire::Reader& reader) {
 }
 
 void write_reply_header(wire::Writer& writer, CallId call) {
-  writer.boolean(false);
+  writer.unsigned_integer(0);
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(0);
 }
@@ -61,7 +65,7 @@ std::shared_ptr<Message> failed_reply(CallId call, const Failure& failure) {
   auto message = std::make_shared<Message>();
   message->kind = kReply;
   wire::Writer writer(*message);
-  writer.boolean(false);
+  writer.unsigned_integer(0);
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(static_cast<uint8_t>(failure.code));
   writer.string(failure.message);
@@ -72,7 +76,7 @@ std::shared_ptr<Message> failed_reply(CallId call, const Failure& failure) {
 
 ReplyHeader read_reply_header(wire::Reader& reader) {
   ReplyHeader header;
-  reader.boolean();
+  read_flags(reader);
   header.call = {reader.unsigned_integer()};
   const uint64_t code = reader.unsigned_integer();
   if (code == 0) return header;
@@ -96,20 +100,34 @@ std::shared_ptr<Message> cancel_message(CallId call) {
   return message;
 }
 
-void attach_cargo(Message& message, Bytes bytes) {
-  HOLDFAST_CHECK(!message.body.empty() && message.body[kCargoAt] == kFalse);
-  message.body[kCargoAt] = kTrue;
+void attach_section(Message& message, Section section, Bytes bytes) {
+  const auto flag = static_cast<uint8_t>(section);
+  HOLDFAST_CHECK(!message.body.empty());
+  uint8_t& flags = message.body[kFlagsAt];
+  HOLDFAST_CHECK((flags & (2 * flag - 1)) == 0);  // this one, or one that comes behind it
+  flags |= flag;
   auto owner = std::make_shared<const Bytes>(std::move(bytes));
   wire::Writer(message).attach({.owner = owner, .data = owner->data(), .bytes = owner->size()});
 }
 
-Result<ByteView> find_cargo(const Message& message) {
-  if (message.body.empty() || message.body[kCargoAt] != kTrue) return ByteView();
-  if (message.attachments.empty() || message.attachments.back().bytes == 0) {
-    return Failure{.code = Code::corrupt, .message = "a message without the cargo that it speaks of"};
+Result<ByteView> find_section(const Message& message, Section section) {
+  const auto flag = static_cast<uint8_t>(section);
+  if (message.body.empty() || message.body[kFlagsAt] > kKnownFlags || (message.body[kFlagsAt] & flag) == 0) {
+    return ByteView();
   }
-  const Attachment& cargo = message.attachments.back();
-  return ByteView(cargo.data, cargo.bytes);
+  const auto behind = static_cast<size_t>(std::popcount(static_cast<uint8_t>(message.body[kFlagsAt] & (flag - 1))));
+  if (message.attachments.size() <= behind || (message.attachments.end() - 1 - behind)->bytes == 0) {
+    return Failure{.code = Code::corrupt, .message = "a message without the sections that it speaks of"};
+  }
+  const Attachment& found = *(message.attachments.end() - 1 - behind);
+  return ByteView(found.data, found.bytes);
+}
+
+std::span<const Attachment> attachments_of_values(const Message& message) {
+  const std::span<const Attachment> all = message.attachments;
+  if (message.body.empty() || message.body[kFlagsAt] > kKnownFlags) return all;
+  const auto sections = static_cast<size_t>(std::popcount(message.body[kFlagsAt]));
+  return all.first(all.size() - std::min(sections, all.size()));
 }
 
 }  // namespace holdfast

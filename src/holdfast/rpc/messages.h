@@ -1,10 +1,11 @@
 // The messages of calls. See docs/protocol.md, "Calls". Their bodies are a few MessagePack values in front of
-// the arguments or the result, which only the function's own types can read. The first one says whether the last
-// attachment is cargo.
+// the arguments or the result, which only the function's own types can read. The first one is a set of flags: which
+// sections the message has.
 #pragma once
 
 #include <array>
 #include <optional>
+#include <span>
 
 #include <holdfast/base/error.h>
 #include <holdfast/base/time.h>
@@ -29,7 +30,7 @@ struct CallHeader {
 };
 
 // The id and the time left are known only once the call is entered in the table, after its arguments were
-// encoded, and the cargo later still: they have a fixed place, which is filled in by stamp_call and attach_cargo.
+// encoded, and the sections later still: they have a fixed place, which is filled in by stamp_call and attach_section.
 void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature);
 void stamp_call(Message& message, CallId call, Duration time_left);
 CallHeader read_call_header(wire::Reader& reader);
@@ -45,9 +46,17 @@ ReplyHeader read_reply_header(wire::Reader& reader);
 
 std::shared_ptr<Message> cancel_message(CallId call);
 
-// Cargo in a CALL, a REPLY, or what looks like one.
-void attach_cargo(Message& message, Bytes bytes);
-// The bytes of the cargo; empty: there is none. A failure: the message says that there is, and that is not so.
-Result<ByteView> find_cargo(const Message& message);
+// What a CALL, a REPLY, or what looks like one carries beside its values, for a layer above: each section is one of its
+// last attachments, the one with the lowest flag the very last. So they are attached from the highest flag down.
+enum class Section : uint8_t {
+  cargo = 1,    // references: rpc/cargo.h
+  tensors = 2,  // the table of its tensors, whose bytes are attachments before the sections
+  flow = 4,     // what the work that it starts belongs to: rpc/flow.h
+};
+void attach_section(Message& message, Section section, Bytes bytes);
+// Its bytes; empty: there is none. A failure: the message says that there is, and that is not so.
+Result<ByteView> find_section(const Message& message, Section section);
+// The attachments that are not sections.
+std::span<const Attachment> attachments_of_values(const Message& message);
 
 }  // namespace holdfast

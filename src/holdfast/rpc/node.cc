@@ -50,12 +50,12 @@ uint64_t Node::send(Step& step, const WorkerPtr& to, std::shared_ptr<Message> me
 void Node::load(Step& step, const WorkerPtr& to, Message& message) {
   std::shared_ptr<Cargo> cargo = std::move(message.cargo);
   message.cargo.reset();
-  attach_cargo(message, static_cast<OutgoingCargo&>(*cargo).load(step, to));
+  attach_section(message, Section::cargo, static_cast<OutgoingCargo&>(*cargo).load(step, to));
   step.garbage.push_back(std::move(cargo));
 }
 
 Status Node::unload(Step& step, const WorkerPtr& from, Message& message) {
-  Result<ByteView> bytes = find_cargo(message);
+  Result<ByteView> bytes = find_section(message, Section::cargo);
   if (!bytes) return std::move(bytes.failure());
   if (bytes->empty()) return {};
   if (unloader_ == nullptr) {

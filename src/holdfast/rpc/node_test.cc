@@ -28,6 +28,7 @@ class NodeTest : public testing::Test, public CallHost, public Protocol {
 
   Time now() override { return now_; }
   Executor* executor() override { return nullptr; }
+  const WorkerPtr& self() const override { return node_.self(); }
   void* worker() override { return nullptr; }
   bool begin(ServedCall& call) override {
     bool go = false;

@@ -26,15 +26,15 @@ struct PeerState {
 };
 
 // A message that starts with the header of a call of that function.
-std::shared_ptr<Message> begin_call(const Function& function);
+std::shared_ptr<Message> begin_call(Kind kind, const Function& function);
 // Completes the promise with the result in a REPLY.
 template <class R>
-void complete(Promise<R>& promise, Result<Message> result) {
+void complete(CallHost& host, const WorkerPtr& from, Promise<R>& promise, Result<Message> result) {
   if (!result) {
     promise.set_failure(std::move(result.failure()));
     return;
   }
-  ReceiveContext context(result->cargo.get());
+  ReceiveContext context(host, from, *result);
   wire::Reader reader(*result, &context);
   read_reply_header(reader);
   if constexpr (std::is_void_v<R>) {
@@ -59,7 +59,9 @@ Future<R> finish_call(const PeerState& peer, const Function& function, std::shar
   Future<R> future = promise.future();
   peer.host->start_call(
       peer.worker, function, std::move(message), timeout,
-      [promise = std::move(promise)](Result<Message> result) mutable { complete(promise, std::move(result)); },
+      [host = peer.host.get(), from = peer.worker, promise = std::move(promise)](Result<Message> result) mutable {
+        complete(*host, from, promise, std::move(result));
+      },
       *future.state());
   return future;
 }
@@ -89,13 +91,13 @@ void encode_arguments(wire::Writer& writer, std::tuple<Parameters...>*, const Ar
 
 // The CALL of that function with those arguments.
 template <class Parameters, class... Args>
-std::shared_ptr<Message> call_message(Host& host, const Function& function, Parameters* parameters,
-                                      const Args&... args) {
-  std::shared_ptr<Message> message = begin_call(function);
-  SendContext context(host);
+std::shared_ptr<Message> call_message(const PeerState& peer, Kind kind, const Function& function,
+                                      Parameters* parameters, const Args&... args) {
+  std::shared_ptr<Message> message = begin_call(kind, function);
+  SendContext context(*peer.host, peer.worker, kind);
   wire::Writer writer(*message, &context);
   encode_arguments(writer, parameters, args...);
-  message->cargo = std::move(context.cargo);
+  context.finish(*message);
   return message;
 }
 
@@ -125,7 +127,7 @@ class Peer {
   Future<typename Registered<F>::Result> async(const Args&... args) const {
     const Function& function = Registered<F>::entry;
     std::shared_ptr<Message> message = rpc_detail::call_message(
-        *state_->host, function, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
+        *state_, kCall, function, static_cast<typename Registered<F>::Arguments*>(nullptr), args...);
     return rpc_detail::finish_call<typename Registered<F>::Result>(*state_, function, std::move(message), timeout_);
   }
 
@@ -149,7 +151,7 @@ class Peer {
     using Arguments = std::tuple<rpc_detail::AsArgument<Args>...>;
     const Function& function = name_function(name, rpc_detail::signature_text<R>(static_cast<Arguments*>(nullptr)));
     std::shared_ptr<Message> message =
-        rpc_detail::call_message(*state_->host, function, static_cast<Arguments*>(nullptr), args...);
+        rpc_detail::call_message(*state_, kCall, function, static_cast<Arguments*>(nullptr), args...);
     return rpc_detail::finish_call<R>(*state_, function, std::move(message), timeout_);
   }
 

@@ -597,9 +597,9 @@ WorkerStats Runtime::stats() const {
 
 namespace rpc_detail {
 
-std::shared_ptr<Message> begin_call(const Function& function) {
+std::shared_ptr<Message> begin_call(Kind kind, const Function& function) {
   auto message = std::make_shared<Message>();
-  message->kind = kCall;
+  message->kind = kind;
   message->body.reserve(128);
   wire::Writer writer(*message);
   write_call_header(writer, function.id, function.signature_id);

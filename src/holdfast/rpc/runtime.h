@@ -32,7 +32,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   void join();
   ~Runtime() override;
 
-  const WorkerInfo& self() const { return *self_; }
+  const WorkerPtr& self() const override { return self_; }
   const Options& options() const { return options_; }
   Executor& handlers() { return executor_; }
   WorkerStats stats() const;

@@ -4,6 +4,7 @@
 
 #include <holdfast/base/ambient.h>
 #include <holdfast/base/blocking.h>
+#include <holdfast/rpc/flow.h>
 
 namespace holdfast {
 
@@ -31,10 +32,12 @@ void ServedCall::run() {
     if (keeper_) keeper_->fail(function.name, {.code = Code::timeout, .message = "its time was up before it began"});
     return;
   }
+  Result<std::shared_ptr<void>> flow = enter_flow(host, caller, message);
+  if (!flow) return respond(std::move(flow.failure()));
   AmbientScope scope({.worker = host.worker(),
                       .deadline = deadline,
                       .cancelled = std::shared_ptr<std::atomic<bool>>(shared_from_this(), &cancelled),
-                      .autograd_context = nullptr});
+                      .flow = std::move(*flow)});
   const uint64_t blocked_before = blocking_count();
   const Time started = host.now();
   function.invoke(shared_from_this());

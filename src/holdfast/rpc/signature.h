@@ -131,10 +131,10 @@ void respond_with(ServedCall& call, Produce&& produce) {
     } else {
       const T& result = produce();  // a value lives as long as this reference
       std::shared_ptr<Message> reply = begin_reply(call);
-      SendContext context(call.host);
+      SendContext context(call.host, call.caller, kReply);
       wire::Writer writer(*reply, &context);
       wire::encode(writer, result);
-      reply->cargo = std::move(context.cargo);
+      context.finish(*reply);
       call.respond(std::move(reply));
     }
   } catch (...) {
@@ -171,7 +171,7 @@ void keep_result(ServedCall& call, Produce&& produce) {
 // Decodes the arguments; if that fails, the call is answered.
 template <class Arguments>
 bool decode_arguments(ServedCall& call, Arguments& arguments) {
-  ReceiveContext context(call.message.cargo.get());
+  ReceiveContext context(call.host, call.caller, call.message);
   wire::Reader reader(call.arguments(), call.message.attachments, &context);
   std::apply([&](auto&... argument) { (wire::decode(reader, argument), ...); }, arguments);
   reader.finish();

@@ -15,7 +15,7 @@ Worker::Worker(Options options) : runtime_(std::make_shared<Runtime>(std::move(o
 
 Worker::~Worker() { runtime_->stop("the worker was destroyed without shutdown()"); }
 
-const WorkerInfo& Worker::info() const { return runtime_->self(); }
+const WorkerInfo& Worker::info() const { return *runtime_->self(); }
 
 int Worker::world_size() const { return runtime_->options().world_size; }
 

@@ -64,9 +64,10 @@ class Worker {
   // What is owned, referred to and under way here: rref/debug_info.h, where it is also defined.
   DebugInfo debug_info();
 
- private:
+  // For the layers above.
   Host& host();
 
+ private:
   std::shared_ptr<Runtime> runtime_;
 };
 

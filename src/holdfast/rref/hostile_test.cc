@@ -68,7 +68,7 @@ class HostileTest : public testing::Test {
   Message call(Kind kind, const Function& function, const Arguments& arguments, const Entries& entries,
                Duration time = Duration::max()) {
     Message message = bare_call(kind, function, arguments, time);
-    attach_cargo(message, bytes_of(entries));
+    attach_section(message, Section::cargo, bytes_of(entries));
     return message;
   }
   Message creation(const Entries& entries) { return call(kRemoteCall, kept_greet(), text("you"), entries); }
@@ -230,13 +230,13 @@ TEST_F(HostileTest, CargoThatDoesNotDecode) {
   const Bytes good = bytes_of({to_owner(1), entry(CargoRole::shared, object(6), fork(6), *worker_info(2)), created(7)});
   for (size_t size = 0; size < good.size(); ++size) {
     Message message = bare_call(kRemoteCall, kept_greet(), text("you"));
-    attach_cargo(message, Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(size)));
+    attach_section(message, Section::cargo, Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(size)));
     expect_corrupt(message, "the first " + std::to_string(size) + " bytes");
   }
   Bytes longer = good;
   longer.push_back(0xc0);
   Message trailing = bare_call(kRemoteCall, kept_greet(), text("you"));
-  attach_cargo(trailing, longer);
+  attach_section(trailing, Section::cargo, longer);
   expect_corrupt(trailing, "a byte too many");
 
   Message missing = bare_call(kCall, replied_greet(), text("you"));
@@ -245,7 +245,7 @@ TEST_F(HostileTest, CargoThatDoesNotDecode) {
 
   const Bytes giant_count = {0xdd, 0xff, 0xff, 0xff, 0xff};
   Message giant = bare_call(kCall, replied_greet(), text("you"));
-  attach_cargo(giant, giant_count);
+  attach_section(giant, Section::cargo, giant_count);
   expect_corrupt(giant, "four billion references");
   for (Kind kind : {kRRefForkRequest, kRRefAccept, kRRefChildAccept, kRRefUserDelete}) {
     Message message;
@@ -561,7 +561,8 @@ TEST_F(HostileTest, AnyBytesAsCargoOrControl) {
         const bool keeps = random.chance(0.6);
         message = bare_call(keeps ? kRemoteCall : kCall, keeps ? kept_on_string() : on_string(),
                             index(static_cast<uint32_t>(random.below(4))), random.chance(0.5) ? 5ms : Duration::max());
-        attach_cargo(message, spoil(random.chance(0.5) ? good : bytes_of({there, created(100u + number)})));
+        attach_section(message, Section::cargo,
+                       spoil(random.chance(0.5) ? good : bytes_of({there, created(100u + number)})));
       } else {
         message.kind = Kind{static_cast<uint16_t>(random.between(kRRefForkRequest.value, kRRefUserDelete.value))};
         message.body = spoil(good_list);

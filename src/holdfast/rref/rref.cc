@@ -29,7 +29,6 @@ ReferencePtr start_remote(const std::shared_ptr<const rpc_detail::PeerState>& pe
   if (!cargo) cargo = std::make_shared<ReferenceCargo>(references);
   cargo->set_created(reference);
   message->cargo = std::move(cargo);
-  message->kind = kRemoteCall;
   peer->host->start_kept_call(peer->worker, function, std::move(message), timeout,
                               [&](Failure failure) { reference->set_failure(std::move(failure)); });
   return reference;

@@ -91,8 +91,8 @@ class RRef {
   }
   // The message of a call of F on this object; the function's first parameter is the reference.
   template <auto F, class... Args>
-  std::shared_ptr<Message> message(const Function& function, const Args&... args) const {
-    return rpc_detail::call_message(*get().host, function,
+  std::shared_ptr<Message> message(Kind kind, const Function& function, const Args&... args) const {
+    return rpc_detail::call_message(*get().peer(), kind, function,
                                     static_cast<typename rref_detail::ObjectTypes<F, Object>::Arguments*>(nullptr),
                                     RRef<Object>(reference_, timeout_), args...);
   }
@@ -145,8 +145,7 @@ Future<typename RegisteredOnObject<F, typename RRef<T>::Object>::Types::Result> 
     return promise.future();
   }
   const Function& function = RegisteredOnObject<F, Object>::entry;
-  std::shared_ptr<Message> call = message<F>(function, args...);
-  call->kind = kind;
+  std::shared_ptr<Message> call = message<F>(kind, function, args...);
   return rpc_detail::finish_call<Result>(*get().peer(), function, std::move(call), timeout_);
 }
 
@@ -176,14 +175,15 @@ RRef<typename RegisteredKeptOnObject<F, typename RRef<T>::Object>::Types::Result
     const Args&... args) const {
   if (const Failure* failure = get().failure()) return {rref_detail::never_sent(get().peer(), *failure), timeout_};
   const Function& function = RegisteredKeptOnObject<F, Object>::entry;
-  return {rref_detail::start_remote(get().peer(), function, message<F>(function, args...), timeout_), timeout_};
+  return {rref_detail::start_remote(get().peer(), function, message<F>(kRemoteCall, function, args...), timeout_),
+          timeout_};
 }
 
 template <auto F, class... Args>
 RRef<typename RegisteredKept<F>::Result> Peer::remote(const Args&... args) const {
   const Function& function = RegisteredKept<F>::entry;
   std::shared_ptr<Message> message = rpc_detail::call_message(
-      *state_->host, function, static_cast<typename RegisteredKept<F>::Arguments*>(nullptr), args...);
+      *state_, kRemoteCall, function, static_cast<typename RegisteredKept<F>::Arguments*>(nullptr), args...);
   return {rref_detail::start_remote(state_, function, std::move(message), timeout_), timeout_};
 }
 

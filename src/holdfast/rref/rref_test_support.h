@@ -77,7 +77,7 @@ class HandWorker final : public Host {
 
   References& references() { return static_cast<References&>(*references_); }
   Node& node() { return node_; }
-  const WorkerPtr& self() const { return node_.self(); }
+  const WorkerPtr& self() const override { return node_.self(); }
   const WorkerPtr& other(uint32_t rank) { return others_.at(rank).info; }
   std::shared_ptr<const rpc_detail::PeerState> peer(const WorkerPtr& worker) {
     auto state = std::make_shared<rpc_detail::PeerState>();

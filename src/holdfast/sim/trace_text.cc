@@ -26,7 +26,7 @@ const KindNames& kind_names() {
 }
 
 std::string cargo_text(const Message& message) {
-  const Result<ByteView> bytes = find_cargo(message);
+  const Result<ByteView> bytes = find_section(message, Section::cargo);
   if (!bytes || bytes->empty()) return {};
   wire::Reader reader(*bytes);
   std::vector<CargoEntry> entries;

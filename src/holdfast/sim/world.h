@@ -44,7 +44,7 @@ class SimWorker final : private TransportEvents, public Host {
 
   bool alive() const { return alive_; }
   bool joined() const { return joined_; }
-  const WorkerPtr& self() const { return node_.self(); }
+  const WorkerPtr& self() const override { return node_.self(); }
   const Node& node() const { return node_; }
   void shutdown(Duration timeout, Member::Done done);
 
