@@ -32,6 +32,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   const Member& member() const { return member_; }
   const Links& links() const { return links_; }
   const WorkerPtr& self() const { return self_; }
+  uint64_t frame_bytes_max() const { return options_.frame_bytes_max; }
 
   // Messages of the kinds first to last go to this protocol, which outlives the node.
   void add_protocol(Kind first, Kind last, Protocol& protocol);

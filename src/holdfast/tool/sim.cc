@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <holdfast/sim/backward_world.h>
 #include <holdfast/sim/explore.h>
 #include <holdfast/sim/sweep.h>
 #include <holdfast/tool/launch_error.h>
@@ -30,6 +31,7 @@ struct SimCommandOptions {
   unsigned threads = 0;
   bool exhaustive = false;
   bool quick = false;
+  bool passes = false;
 };
 
 constexpr const char* kFooter =
@@ -40,6 +42,9 @@ reordered, and workers die and are replaced. Then everything heals, and must con
 Checked meanwhile: nothing is freed while a live worker holds, or is being sent, a reference to it;
 everything else is freed; every call completes once; no function runs twice; nothing is left over.
 
+--passes takes worlds of distributed backward passes instead: random graphs over several workers, several
+passes at once. Checked: each completes once; if it succeeds every gradient is right; nothing is left.
+
 --exhaustive takes small worlds instead (up to three workers, one object, two shares, at most one cut or
 one death) and tries every order in which their messages, handlers and timers can happen.
 
@@ -48,6 +53,7 @@ Exit status: 0 if all was as it must be, 1 if not. 2: wrong arguments.
 Examples:
   holdfast sim --seed 7          one world, with everything that happens in it
   holdfast sim --seeds 10000     many worlds, on all cores
+  holdfast sim --passes --seeds 1000
   holdfast sim --exhaustive      every order of small worlds; with --quick those that take a minute
 )";
 
@@ -108,6 +114,56 @@ int run_many(const SimCommandOptions& options) {
   return report.worlds_violated == 0 ? 0 : 1;
 }
 
+int run_one_of_passes(uint64_t seed) {
+  const sim::BackwardReport report =
+      sim::run_backward_world(seed, [](const std::string& line) { std::puts(line.c_str()); });
+  fmt::print("\nseed {}: {} contexts, {} passes, {} messages, trace hash {:016x}\n", seed, report.contexts,
+             report.passes, report.messages, report.trace_hash);
+  for (const std::string& violation : report.violations) fmt::print("VIOLATION {}\n", violation);
+  if (report.violations.empty()) fmt::print("no violations\n");
+  return report.violations.empty() ? 0 : 1;
+}
+
+int run_many_of_passes(const SimCommandOptions& options) {
+  std::mutex mutex;
+  uint64_t next = 0;
+  uint64_t violated = 0;
+  sim::BackwardReport total;
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  const auto work = [&] {
+    for (;;) {
+      std::unique_lock lock(mutex);
+      if (next == options.worlds) return;
+      const uint64_t seed = options.first_seed + next++;
+      if (terminal && next % 64 == 0) show_progress(next, options.worlds, violated);
+      lock.unlock();
+      const sim::BackwardReport report = sim::run_backward_world(seed);
+      lock.lock();
+      total.add(report);
+      if (report.violations.empty()) continue;
+      ++violated;
+      fmt::print("VIOLATION in the world of seed {}: {}\n", seed, report.violations.front());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < thread_count(options); ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  if (terminal) fmt::print(stderr, "\r\x1b[K");
+  fmt::print("worlds      {:>12}\nmessages    {:>12}\ncontexts    {:>12}\npasses      {:>12}\n", options.worlds,
+             total.messages, total.contexts, total.passes);
+  const std::pair<const char*, uint64_t> ends[] = {{"succeeded, FAST", total.fast_succeeded},
+                                                   {"succeeded, SMART", total.smart_succeeded},
+                                                   {"... over several workers", total.remote_succeeded},
+                                                   {"failed: functions starved", total.starved},
+                                                   {"failed: a function threw", total.threw},
+                                                   {"failed: a worker was lost", total.lost},
+                                                   {"cancelled", total.cancelled},
+                                                   {"deaths of workers", total.deaths}};
+  for (const auto& [name, count] : ends) fmt::print("  {:<28} {:>10}\n", name, count);
+  fmt::print("violations  {:>12}{}\n", violated, violated > 0 ? " worlds" : "");
+  return violated == 0 ? 0 : 1;
+}
+
 // One row for each small world, as they end.
 int run_exhaustive(const SimCommandOptions& options) {
   const std::vector<sim::Scenario> scenarios = sim::small_worlds(options.quick);
@@ -153,16 +209,17 @@ CommandBody add_sim_command(CLI::App& app) {
       ->type_name("COUNT");
   CLI::Option* exhaustive =
       app.add_flag("--exhaustive", options->exhaustive, "Try every order of small worlds")->excludes(seed);
+  app.add_flag("--passes", options->passes, "Worlds of backward passes instead of references")->excludes(exhaustive);
   app.add_flag("--quick", options->quick, "With --exhaustive: only those that take seconds")->needs(exhaustive);
   return [options, seed](const std::vector<std::string>& rest) {
     for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) std::signal(number, on_crash);
     if (!rest.empty()) throw LaunchError(kStatusUsage, "unknown argument: " + rest[0]);
-    if (seed->count() > 0) return run_one(options->seed);
+    if (seed->count() > 0) return options->passes ? run_one_of_passes(options->seed) : run_one(options->seed);
     if (options->exhaustive) return run_exhaustive(*options);
     if (options->worlds == 0) {
       throw LaunchError(kStatusUsage, "say which world (--seed), how many (--seeds), or all small ones (--exhaustive)");
     }
-    return run_many(*options);
+    return options->passes ? run_many_of_passes(*options) : run_many(*options);
   };
 }
 

@@ -5,6 +5,7 @@
 // A defect may also end the program, by an assertion or worse: so worlds run in a child process, and the world in which
 // that ends counts as one that caught it.
 #include <holdfast/base/canary.h>
+#include <holdfast/sim/backward_world.h>
 #include <holdfast/sim/rref_world.h>
 
 #include <sys/wait.h>
@@ -26,6 +27,9 @@ namespace {
 
 constexpr uint64_t kWorlds = 300;       // for how often
 constexpr uint64_t kWorldsMax = 20000;  // for whether at all
+
+// From this one on they are caught in worlds of backward passes, before it in worlds of references.
+constexpr Canary kFirstOfPasses = Canary::reached_not_told;
 
 // What the child says of each world.
 struct Verdict {
@@ -65,9 +69,10 @@ class Child {
     signal(SIGPIPE, SIG_DFL);
     active_canary = canary;
     for (;; ++seed) {
-      const WorldReport report = run_rref_world(seed);
-      Verdict verdict{.caught = !report.violations.empty()};
-      if (verdict.caught) std::snprintf(verdict.what, sizeof verdict.what, "%s", report.violations[0].c_str());
+      const std::vector<std::string> violations =
+          canary >= kFirstOfPasses ? run_backward_world(seed).violations : run_rref_world(seed).violations;
+      Verdict verdict{.caught = !violations.empty()};
+      if (verdict.caught) std::snprintf(verdict.what, sizeof verdict.what, "%s", violations[0].c_str());
       if (write(to, &verdict, sizeof verdict) != sizeof verdict) return;
     }
   }

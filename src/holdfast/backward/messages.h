@@ -1,0 +1,103 @@
+// The messages of contexts and backward passes. See docs/autograd.md, "Messages".
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <holdfast/backward/graph.h>
+#include <holdfast/backward/ids.h>
+#include <holdfast/base/error.h>
+#include <holdfast/wire/fields.h>
+#include <holdfast/wire/kind.h>
+
+namespace holdfast {
+
+inline constexpr Kind kContextReached{64};
+inline constexpr Kind kCleanupContext{65};
+inline constexpr Kind kMark{66};
+inline constexpr Kind kReport{67};
+inline constexpr Kind kGradient{68};
+inline constexpr Kind kPartDone{69};
+inline constexpr Kind kPassError{70};
+inline constexpr Kind kPassEnd{71};
+
+inline constexpr std::array<KindName, 8> kBackwardKinds = {{{kContextReached, "CONTEXT_REACHED"},
+                                                            {kCleanupContext, "CLEANUP_AUTOGRAD_CONTEXT"},
+                                                            {kMark, "MARK"},
+                                                            {kReport, "REPORT"},
+                                                            {kGradient, "BACKWARD_AUTOGRAD"},
+                                                            {kPartDone, "DONE"},
+                                                            {kPassError, "PASS_ERROR"},
+                                                            {kPassEnd, "PASS_END"}}};
+
+// So many sends go into one MARK, or pairs into one REPORT.
+inline constexpr size_t kSendsTogether = 256;
+
+struct ContextReached {
+  ContextId context;
+  HOLDFAST_FIELDS(ContextReached, context)
+};
+
+struct CleanupContext {
+  ContextId context;
+  uint64_t all_ended_below = 0;
+  HOLDFAST_FIELDS(CleanupContext, context, all_ended_below)
+};
+
+// What a worker must know of a pass to take part in it.
+struct PassHeader {
+  PassId pass;
+  WorkerInfo root;
+  PassMode mode = PassMode::smart;
+  uint64_t options = 0;
+  HOLDFAST_FIELDS(PassHeader, pass, root, mode, options)
+};
+
+struct Mark {
+  PassHeader header;
+  std::vector<SendNumber> sends;
+  HOLDFAST_FIELDS(Mark, header, sends)
+};
+
+struct SpawnedSend {
+  Rank rank;
+  Incarnation incarnation;
+  SendNumber send;
+  WorkerId worker() const { return {rank, incarnation}; }
+  HOLDFAST_FIELDS(SpawnedSend, rank, incarnation, send)
+};
+
+struct Report {
+  PassId pass;
+  std::vector<SendNumber> processed;
+  std::vector<SpawnedSend> spawned;
+  uint64_t waiting = 0;
+  std::string waiting_names;
+  HOLDFAST_FIELDS(Report, pass, processed, spawned, waiting, waiting_names)
+};
+
+// The attachments of the message are the gradient's.
+struct GradientBody {
+  PassHeader header;
+  SendNumber send;
+  Bytes body;
+  HOLDFAST_FIELDS(GradientBody, header, send, body)
+};
+
+// DONE, PASS_END.
+struct PassOnly {
+  PassId pass;
+  HOLDFAST_FIELDS(PassOnly, pass)
+};
+
+struct PassError {
+  PassId pass;
+  uint8_t code = 0;
+  std::string message;
+  std::string worker;
+  std::string type;
+  HOLDFAST_FIELDS(PassError, pass, code, message, worker, type)
+};
+
+}  // namespace holdfast
