@@ -7,5 +7,8 @@ namespace holdfast::bench {
 
 void run_rpc(const Settings& settings);
 void run_rref(const Settings& settings);
+// In torch/, built only with libtorch.
+void run_tensor(const Settings& settings);
+void run_autograd(const Settings& settings);
 
 }  // namespace holdfast::bench

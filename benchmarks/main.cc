@@ -16,6 +16,10 @@ namespace {
 const std::vector<Benchmark> kBenchmarks = {
     {"rpc", "a small call there and back, and many in flight, beside raw TCP", run_rpc},
     {"rref", "references made, used, shared and dropped; what they cost", run_rref},
+#ifdef HOLDFAST_WITH_TORCH
+    {"tensor", "large tensors one way, beside a raw socket", run_tensor},
+    {"autograd", "a training step over two workers, beside torch.distributed.rpc", run_autograd},
+#endif
 };
 
 int usage() {

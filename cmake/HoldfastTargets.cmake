@@ -8,23 +8,37 @@ macro(holdfast_glob prefix folder)
   list(FILTER ${prefix}_tests INCLUDE REGEX "_test\\.cc$")
 endmacro()
 
+# holdfast_test_program(name [SHARDS n] SOURCES file... [LIBRARIES target...]): the program <name>_tests.
+#
 # One process per test, in the sanitizer builds too: a crash, a hang or a leak then is the failure of one
 # test with a name, --filter works the same everywhere, and ctest counts what we want counted. The price is
 # the start of a process for each test: measured 3 ms, and 20 ms with a sanitizer.
+#
+# With libtorch the price is 0.7 s. Such a program has SHARDS: ctest starts it n times, and each time it runs
+# its share of the tests. `./test --filter` switches that off (HOLDFAST_TEST_SHARDS), to find tests by name.
 function(holdfast_test_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name}_tests ${ARG_SOURCES})
   target_compile_options(${name}_tests PRIVATE ${HOLDFAST_TEST_FLAGS})
   target_link_libraries(${name}_tests PRIVATE ${ARG_LIBRARIES} fmt::fmt GTest::gtest GTest::gtest_main)
-  gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 120 LABELS ${name})
+  if(NOT ARG_SHARDS OR NOT HOLDFAST_TEST_SHARDS)
+    gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+                         PROPERTIES TIMEOUT 120 LABELS ${name})
+    return()
+  endif()
+  foreach(number RANGE 1 ${ARG_SHARDS})
+    math(EXPR index "${number} - 1")
+    add_test(NAME ${name}.shard_${number}_of_${ARG_SHARDS} COMMAND ${name}_tests)
+    set_tests_properties(${name}.shard_${number}_of_${ARG_SHARDS} PROPERTIES TIMEOUT 600 LABELS ${name}
+                         ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
-# holdfast_layer(name [DEPENDS layer...] [LIBRARIES target...])
+# holdfast_layer(name [SHARDS n] [DEPENDS layer...] [LIBRARIES target...])
 # The library holdfast_<name> (holdfast::<name> to others) and, where there are *_test.cc files, the program
-# <name>_tests. LIBRARIES are public: they reach whoever links the layer.
+# <name>_tests. SHARDS are for that (see above). LIBRARIES are public: they reach whoever links the layer.
 function(holdfast_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS" "DEPENDS;LIBRARIES" ${ARGN})
   holdfast_glob(layer src/holdfast/${name})
   list(TRANSFORM ARG_DEPENDS PREPEND holdfast_)
   if(layer_sources)
@@ -43,7 +57,7 @@ function(holdfast_layer name)
   target_link_libraries(holdfast_${name} ${scope} Threads::Threads ${ARG_DEPENDS} ${ARG_LIBRARIES})
   holdfast_install_library(${name} HEADERS src/holdfast/${name})
   if(HOLDFAST_BUILD_TESTS AND layer_tests)
-    holdfast_test_program(${name} SOURCES ${layer_tests} LIBRARIES holdfast_${name})
+    holdfast_test_program(${name} SHARDS ${ARG_SHARDS} SOURCES ${layer_tests} LIBRARIES holdfast_${name})
   endif()
 endfunction()
 
@@ -61,6 +75,8 @@ function(holdfast_canary_tests name)
   endforeach()
   holdfast_test_program(${name}_canary SOURCES ${sources} LIBRARIES holdfast_${name})
   target_compile_definitions(${name}_canary_tests PRIVATE HOLDFAST_CANARIES)
+  # These sources are compiled once more: several at a time takes half as long (see CMakePresets.json: sanitizer).
+  set_target_properties(${name}_canary_tests PROPERTIES UNITY_BUILD ON)
 endfunction()
 
 # holdfast_command(program LAYER folder [DEPENDS layer...] [LIBRARIES target...])
@@ -91,21 +107,24 @@ function(holdfast_command program)
   endif()
 endfunction()
 
-# Every .cc file of a folder becomes a program of the same name; the target holdfast_<folder> builds them all.
+# holdfast_programs(folder LIBRARIES target...): every .cc file of the folder becomes a program of the same name; the
+# target holdfast_<folder> builds them all.
 function(holdfast_programs folder)
+  cmake_parse_arguments(ARG "" "" "LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
-  add_custom_target(holdfast_${folder})
+  string(REPLACE / _ all holdfast_${folder})
+  add_custom_target(${all})
   foreach(source ${sources})
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})
-    target_link_libraries(${name} PRIVATE holdfast::holdfast)
-    add_dependencies(holdfast_${folder} ${name})
+    target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES})
+    add_dependencies(${all} ${name})
   endforeach()
 endfunction()
 
-# holdfast_program(name FOLDERS folder...): all .cc files of the folders become one program.
+# holdfast_program(name FOLDERS folder... LIBRARIES target...): all .cc files of the folders become one program.
 function(holdfast_program name)
-  cmake_parse_arguments(ARG "" "" "FOLDERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "FOLDERS;LIBRARIES" ${ARGN})
   list(TRANSFORM ARG_FOLDERS REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/\\1/*.cc" OUTPUT_VARIABLE patterns)
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(NOT sources)
@@ -113,5 +132,5 @@ function(holdfast_program name)
     return()
   endif()
   add_executable(${name} ${sources})
-  target_link_libraries(${name} PRIVATE holdfast::holdfast fmt::fmt)
+  target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} fmt::fmt)
 endfunction()

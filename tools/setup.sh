@@ -9,7 +9,7 @@ set -euo pipefail
 build_root="$root/build"
 
 # shellcheck disable=SC2034  # used by the scripts that source this file
-packages_build=(g++ cmake ninja-build libfmt-dev libcli11-dev)
+packages_build=(g++ cmake ninja-build libfmt-dev libcli11-dev libtorch-dev)
 # shellcheck disable=SC2034
 packages_test=(libgtest-dev libmsgpack-cxx-dev python3)
 
@@ -52,13 +52,16 @@ need_packages() {
 
 jobs_max() { echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"; }
 
+# What cmake is told besides the preset. A script may set it before it calls build.
+configure_options=()
+
 # build PRESET [TARGET...]: configures when needed and builds. The result says whether it worked.
 build() {
   local preset=$1 log
   shift
   say "Building ($preset)"
   # Quiet unless it fails: what cmake finds on the way interests nobody.
-  if ! log=$(cd "$root" && cmake --preset "$preset" 2>&1); then
+  if ! log=$(cd "$root" && cmake --preset "$preset" "${configure_options[@]}" 2>&1); then
     printf '%s\n' "$log" >&2
     return 1
   fi

@@ -137,6 +137,12 @@ void validate(const Options& options) {
   }
   if (options.frame_bytes_max < 1024) refuse("frame_bytes_max must be at least 1024");
   if (options.inflight_bytes_max == 0) refuse("inflight_bytes_max must be at least 1");
+  for (const std::string& name : options.allowed_operators) {
+    const size_t colons = name.find("::");
+    if (colons == 0 || colons == std::string::npos || colons + 2 == name.size()) {
+      refuse(fmt::format("allowed_operators has \"{}\": an operator's name is like \"aten::from_file\"", name));
+    }
+  }
   if (options.plain_network) return;
   const bool coordinator_is_local = options.coordinator.empty() || is_loopback(resolve(options.coordinator).take());
   if (!coordinator_is_local || !stays_on_loopback(options.bind)) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <holdfast/base/time.h>
 
@@ -47,6 +48,10 @@ struct Options {
 
   uint64_t inflight_bytes_max = 64 << 20;  // per link: calls sent and not yet started
   uint64_t frame_bytes_max = 1 << 30;      // one call or reply; the same on all workers
+
+  // Operators of libtorch that others may call here beyond those that only compute: by name ("aten::from_file"), or a
+  // whole namespace ("my_ops::*"). See docs/operators.md.
+  std::vector<std::string> allowed_operators;
 
   // Gets the text about references that are still held at shutdown(); unset: it goes to stderr.
   std::function<void(const std::string& text)> on_held_at_shutdown;

@@ -11,6 +11,10 @@
 #include <holdfast/link/worker_info.h>
 #include <holdfast/rpc/signature.h>
 
+namespace c10 {
+struct IValue;
+}
+
 namespace holdfast {
 
 template <class T>
@@ -154,6 +158,21 @@ class Peer {
         rpc_detail::call_message(*state_, kCall, function, static_cast<Arguments*>(nullptr), args...);
     return rpc_detail::finish_call<R>(*state_, function, std::move(message), timeout_);
   }
+
+  // An operator of libtorch, by name: call_op("aten::add", x, 2, Kwargs{{"alpha", 3}}). Defined in tensor/operators.h.
+  template <class... Args>
+  c10::IValue call_op(const std::string& name, const Args&... args) const;
+  template <class... Args>
+  Future<c10::IValue> async_op(const std::string& name, const Args&... args) const;
+  template <class... Args>
+  RRef<c10::IValue> remote_op(const std::string& name, const Args&... args) const;
+  // A TorchScript function that was loaded over there: Worker::load_script. Defined in tensor/script.h.
+  template <class... Args>
+  c10::IValue call_script(const std::string& name, const Args&... args) const;
+  template <class... Args>
+  Future<c10::IValue> async_script(const std::string& name, const Args&... args) const;
+  template <class... Args>
+  RRef<c10::IValue> remote_script(const std::string& name, const Args&... args) const;
 
  private:
   std::shared_ptr<const rpc_detail::PeerState> state_;

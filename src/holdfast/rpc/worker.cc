@@ -19,6 +19,8 @@ const WorkerInfo& Worker::info() const { return *runtime_->self(); }
 
 int Worker::world_size() const { return runtime_->options().world_size; }
 
+const Options& Worker::options() const { return runtime_->options(); }
+
 Peer Worker::peer(std::string_view name) {
   return {runtime_->find_peer(std::string(name), {}), runtime_->options().timeout};
 }

@@ -42,6 +42,7 @@ class Worker {
   const std::string& name() const { return info().name; }
   int rank() const { return static_cast<int>(info().rank.value); }
   int world_size() const;
+  const Options& options() const;
 
   // Throws InvalidArgument for a worker that is not in the job, with the names of those who are.
   Peer peer(std::string_view name);
@@ -54,6 +55,11 @@ class Worker {
   // caller's (std::source_location, which clang 14 does not have).
   template <class T>
   RRef<T> own(T value, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+  // TorchScript that others may call here: source text, which has more than one line, or the path of a file with source
+  // or with a saved module. A module is called by `name`, or else by its file's name without the ending. Throws
+  // InvalidArgument with the compiler's words. Defined in tensor/script.cc: for programs that use libtorch.
+  void load_script(const std::string& path_or_source, const std::string& name = {});
 
   // The graceful end: waits until every worker has called shutdown and no call is under way anywhere, then
   // leaves. Throws Timeout, saying what it waited for, after having left all the same. Again: does nothing.

@@ -171,7 +171,7 @@ TEST(RRefMisuse, AReferenceOfAnotherWorkerInThisProcess) {
   EXPECT_TRUE(eventually([&] { return empty(job[0]) && empty(job[1]); }));
 }
 
-int64_t length(const std::vector<RRef<std::string>>& list) { return static_cast<int64_t>(list.size()); }
+int64_t count_of(const std::vector<RRef<std::string>>& list) { return static_cast<int64_t>(list.size()); }
 std::vector<RRef<std::string>> many(int64_t length) {
   RRef<std::string> one = current_worker().own(std::string("x"));
   return std::vector<RRef<std::string>>(static_cast<size_t>(length), one);
@@ -182,10 +182,10 @@ TEST(RRefMisuse, ArgumentsOfWhichOneCannotBeSent) {
   {
     std::vector<RRef<std::string>> list = {job[0].own(std::string("a")), job[0].peer(1).remote<times>("b", 1),
                                            job[1].own(std::string("not ours"))};
-    expect_throw<InvalidArgument>([&] { job[0].peer(1).call<length>(list); });
-    expect_throw<InvalidArgument>([&] { (void)job[0].peer(1).remote<length>(list); });
+    expect_throw<InvalidArgument>([&] { job[0].peer(1).call<count_of>(list); });
+    expect_throw<InvalidArgument>([&] { (void)job[0].peer(1).remote<count_of>(list); });
     list.pop_back();
-    EXPECT_EQ(job[0].peer(1).call<length>(list), 2);
+    EXPECT_EQ(job[0].peer(1).call<count_of>(list), 2);
   }
   EXPECT_TRUE(eventually([&] { return empty(job[0]) && empty(job[1]); })) << job[0].debug_info().text();
 }
@@ -195,10 +195,10 @@ TEST(RRefMisuse, MoreReferencesThanFitIntoAMessage) {
   Job job(2, [](Options& options) { options.frame_bytes_max = 100000; });
   {
     const std::vector<RRef<std::string>> list(10000, job[0].own(std::string("x")));
-    expect_throw<InvalidArgument>([&] { job[0].peer(1).call<length>(list); });
-    expect_throw<InvalidArgument>([&] { job[0].peer(1).remote<length>(list).to_here(); });
+    expect_throw<InvalidArgument>([&] { job[0].peer(1).call<count_of>(list); });
+    expect_throw<InvalidArgument>([&] { job[0].peer(1).remote<count_of>(list).to_here(); });
     expect_throw<Overloaded>([&] { job[0].peer(1).call<many>(10000); });
-    EXPECT_EQ(job[0].peer(1).call<length>(std::vector<RRef<std::string>>(100, list[0])), 100);
+    EXPECT_EQ(job[0].peer(1).call<count_of>(std::vector<RRef<std::string>>(100, list[0])), 100);
     EXPECT_EQ(job[0].peer(1).call<many>(100).size(), 100u);
   }
   EXPECT_TRUE(eventually([&] { return empty(job[0]) && empty(job[1]); })) << job[0].debug_info().text();

@@ -7,7 +7,6 @@ namespace holdfast {
 namespace {
 
 using namespace std::chrono_literals;
-using State = Owned::State;
 
 WorkerId worker(uint32_t rank) { return {{rank}, {rank + 10}}; }
 
@@ -65,7 +64,7 @@ class OwnerTableTest : public testing::Test {
 TEST_F(OwnerTableTest, AnObjectThatNobodyHasSaidHowToMakeIsExpected) {
   EXPECT_EQ(table_.find(id(1)), nullptr);
   Owned& object = table_.at(id(1));
-  EXPECT_EQ(object.state, State::expected);
+  EXPECT_EQ(object.state, Owned::State::expected);
   EXPECT_FALSE(object.settled());
   EXPECT_EQ(&table_.at(id(1)), &object) << "the same one";
   EXPECT_EQ(table_.find(id(1)), &object);
@@ -74,13 +73,13 @@ TEST_F(OwnerTableTest, AnObjectThatNobodyHasSaidHowToMakeIsExpected) {
 
 TEST_F(OwnerTableTest, ExpectedPendingReady) {
   Owned& object = pending(1);
-  EXPECT_EQ(object.state, State::pending);
+  EXPECT_EQ(object.state, Owned::State::pending);
   EXPECT_FALSE(object.settled());
   EXPECT_EQ(object.origin.text(), "here");
   wait(object, 1);
   wait(object, 2);
   table_.set_value(step_, object, tracked(1));
-  EXPECT_EQ(object.state, State::ready);
+  EXPECT_EQ(object.state, Owned::State::ready);
   EXPECT_TRUE(ran_.empty()) << "what waits runs outside";
   perform();
   EXPECT_EQ(ran_, (std::vector<int>{1, 2})) << "in the order in which it came";
@@ -92,7 +91,7 @@ TEST_F(OwnerTableTest, AFailureIsWhatEverybodyGets) {
   Owned& object = pending(1, now_ + 1s);
   wait(object, 1);
   table_.set_failure(step_, object, {.code = Code::remote_error, .message = "first"});
-  EXPECT_EQ(object.state, State::failed);
+  EXPECT_EQ(object.state, Owned::State::failed);
   EXPECT_EQ(table_.next_wakeup(), kNever) << "its time does not matter any more";
   table_.set_failure(step_, object, {.code = Code::timeout, .message = "second"});
   EXPECT_EQ(object.failure->message, "first");
@@ -104,14 +103,14 @@ TEST_F(OwnerTableTest, AnExpectedObjectMayFail) {
   Owned& object = table_.at(id(1));
   table_.add_fork(object, fork(1), worker(2));
   table_.set_failure(step_, object, {.code = Code::cancelled, .message = "never came"});
-  EXPECT_EQ(object.state, State::failed);
+  EXPECT_EQ(object.state, Owned::State::failed);
 }
 
 TEST_F(OwnerTableTest, ALateValueIsDestroyedOnceAndOutside) {
   Owned& object = pending(1);
   table_.set_failure(step_, object, {.code = Code::timeout});
   table_.set_value(step_, object, tracked(7));
-  EXPECT_EQ(object.state, State::failed);
+  EXPECT_EQ(object.state, Owned::State::failed);
   EXPECT_EQ(object.value.object, nullptr);
   EXPECT_TRUE(ended_.empty()) << "not during the call";
   perform();
@@ -123,7 +122,7 @@ TEST_F(OwnerTableTest, ASecondValueIsDestroyedAndTheFirstStays) {
   table_.set_value(step_, object, tracked(8));
   perform();
   EXPECT_EQ(ended_, std::vector<int>{8});
-  EXPECT_EQ(object.state, State::ready);
+  EXPECT_EQ(object.state, Owned::State::ready);
   EXPECT_NE(object.value.object, nullptr);
 }
 
@@ -134,12 +133,12 @@ TEST_F(OwnerTableTest, ADeadlineThatPassesIsATimeout) {
   EXPECT_EQ(table_.next_wakeup(), now_ + 1s);
   step_.now = now_ + 1s - 1ns;
   table_.on_time(step_);
-  EXPECT_EQ(first.state, State::pending);
+  EXPECT_EQ(first.state, Owned::State::pending);
   step_.now = now_ + 1s;
   table_.on_time(step_);
-  EXPECT_EQ(first.state, State::failed);
+  EXPECT_EQ(first.state, Owned::State::failed);
   EXPECT_EQ(first.failure->code, Code::timeout);
-  EXPECT_EQ(table_.find(id(2))->state, State::pending);
+  EXPECT_EQ(table_.find(id(2))->state, Owned::State::pending);
   EXPECT_EQ(table_.next_wakeup(), now_ + 2s);
   perform();
   EXPECT_EQ(ran_, std::vector<int>{1});
@@ -239,12 +238,12 @@ TEST_F(OwnerTableTest, ALostCreatorFailsOnlyWhatItWasToCreate) {
   Owned& there = ready(3);
   wait(expected, 1);
   table_.on_creator_lost(step_, worker(1), "worker1");
-  EXPECT_EQ(expected.state, State::failed);
+  EXPECT_EQ(expected.state, Owned::State::failed);
   EXPECT_EQ(expected.failure->code, Code::worker_lost);
   EXPECT_NE(expected.failure->message.find("worker1"), std::string::npos);
-  EXPECT_EQ(of_another.state, State::expected);
-  EXPECT_EQ(begun.state, State::pending) << "it runs on: others may refer to the result";
-  EXPECT_EQ(there.state, State::ready);
+  EXPECT_EQ(of_another.state, Owned::State::expected);
+  EXPECT_EQ(begun.state, Owned::State::pending) << "it runs on: others may refer to the result";
+  EXPECT_EQ(there.state, Owned::State::ready);
   perform();
   EXPECT_EQ(ran_, std::vector<int>{1});
   EXPECT_EQ(table_.objects().size(), 4u) << "its holders are there still";

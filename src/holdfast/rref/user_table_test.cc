@@ -10,7 +10,6 @@ namespace {
 using test::worker_info;
 using namespace std::chrono_literals;
 using Said = std::vector<std::string>;
-using State = Used::State;
 
 class UserTableTest : public testing::Test {
  protected:
@@ -44,20 +43,20 @@ class UserTableTest : public testing::Test {
 
 TEST_F(UserTableTest, WhatOneHasCreatedIsUnconfirmedUntilTheOwnerAccepts) {
   Used& used = created(1);
-  EXPECT_EQ(used.state, State::unconfirmed);
+  EXPECT_EQ(used.state, Used::State::unconfirmed);
   EXPECT_EQ(used.handles, 1u);
   EXPECT_EQ(table_.unconfirmed_count(), 1u);
   EXPECT_FALSE(table_.idle());
   EXPECT_EQ(said(), Said{}) << "the creation itself tells the owner";
   accept(1);
-  EXPECT_EQ(used.state, State::confirmed);
+  EXPECT_EQ(used.state, Used::State::confirmed);
   EXPECT_TRUE(table_.idle());
   EXPECT_EQ(said(), Said{}) << "it has no parent";
 }
 
 TEST_F(UserTableTest, WhatTheOwnerSentIsConfirmedAtOnce) {
   Used& used = from_owner(1);
-  EXPECT_EQ(used.state, State::confirmed);
+  EXPECT_EQ(used.state, Used::State::confirmed);
   EXPECT_TRUE(table_.idle());
   table_.release(step_, used);
   EXPECT_EQ(table_.find(fork(1)), nullptr);
@@ -66,10 +65,10 @@ TEST_F(UserTableTest, WhatTheOwnerSentIsConfirmedAtOnce) {
 
 TEST_F(UserTableTest, WhatAUserSentAsksTheOwnerAndThenTellsTheParent) {
   Used& used = from_user(1);
-  EXPECT_EQ(used.state, State::unconfirmed);
+  EXPECT_EQ(used.state, Used::State::unconfirmed);
   EXPECT_EQ(said(), Said{"FORK_REQUEST to worker1: 8.18.1/2.12.1"});
   accept(1);
-  EXPECT_EQ(used.state, State::confirmed);
+  EXPECT_EQ(used.state, Used::State::confirmed);
   EXPECT_EQ(said(), Said{"CHILD_ACCEPT to worker2: 2.12.1"});
   accept(1);
   EXPECT_EQ(said(), Said{}) << "a repeated accept says nothing new";
@@ -92,7 +91,7 @@ TEST_F(UserTableTest, UnknownAcceptsAndThoseOfOthersAreDropped) {
   Used& used = from_user(1);
   accept(9);
   table_.on_accept(step_, fork(1), parent_->id());
-  EXPECT_EQ(used.state, State::unconfirmed) << "only its owner can say so";
+  EXPECT_EQ(used.state, Used::State::unconfirmed) << "only its owner can say so";
   EXPECT_EQ(table_.unconfirmed_count(), 1u);
 }
 
@@ -152,17 +151,17 @@ TEST_F(UserTableTest, ALostOwnerMakesItDead) {
   (void)said();
   controls_.forget(owner_->id());
   table_.on_worker_lost(step_, owner_->id());
-  EXPECT_EQ(confirmed.state, State::dead);
+  EXPECT_EQ(confirmed.state, Used::State::dead);
   EXPECT_EQ(confirmed.children, 0u);
-  EXPECT_EQ(unconfirmed.state, State::dead);
-  EXPECT_EQ(of_another.state, State::confirmed);
+  EXPECT_EQ(unconfirmed.state, Used::State::dead);
+  EXPECT_EQ(of_another.state, Used::State::confirmed);
   EXPECT_EQ(of_another.children, 1u);
   EXPECT_EQ(table_.child_count(), 1u) << "pending children of its objects are forgotten";
   EXPECT_EQ(table_.unconfirmed_count(), 0u);
   EXPECT_EQ(table_.find(fork(5)), nullptr) << "nothing keeps them";
   EXPECT_EQ(table_.find(fork(6)), nullptr);
   accept(2);
-  EXPECT_EQ(unconfirmed.state, State::dead);
+  EXPECT_EQ(unconfirmed.state, Used::State::dead);
   table_.add_child(confirmed, fork(53), child_->id());
   EXPECT_EQ(table_.child_count(), 1u) << "there is nothing to keep alive";
   table_.release(step_, confirmed);
@@ -173,7 +172,7 @@ TEST_F(UserTableTest, ALostOwnerMakesItDead) {
 
 TEST_F(UserTableTest, WhatArrivesAfterItsOwnerWasLostIsDeadAtOnce) {
   Used& used = from_user(1, true);
-  EXPECT_EQ(used.state, State::dead);
+  EXPECT_EQ(used.state, Used::State::dead);
   EXPECT_TRUE(table_.idle());
   table_.release(step_, used);
   EXPECT_EQ(said(), Said{});
@@ -185,10 +184,10 @@ TEST_F(UserTableTest, AChildOfALostParentTellsNobody) {
   (void)said();
   controls_.forget(parent_->id());
   table_.on_worker_lost(step_, parent_->id());
-  EXPECT_EQ(used.state, State::unconfirmed) << "it asks the owner as ever";
+  EXPECT_EQ(used.state, Used::State::unconfirmed) << "it asks the owner as ever";
   accept(1);
   EXPECT_EQ(said(), Said{});
-  EXPECT_EQ(used.state, State::confirmed);
+  EXPECT_EQ(used.state, Used::State::confirmed);
 }
 
 TEST_F(UserTableTest, ChildrenOfSettledLossesAreRemovedInOneOrder) {

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <holdfast/base/sanitizer_test_support.h>
+
 namespace holdfast::sim {
 namespace {
 
@@ -78,7 +80,7 @@ uint64_t run_with_cuts(uint64_t seed, SimOptions network, int calls) {
 }
 
 TEST(World, CallsRunOnceWhileConnectionsAreCut) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) run_with_cuts(seed, {}, 150);
+  for (uint64_t seed = 1; seed <= (test::kSanitizer ? 20 : 60); ++seed) run_with_cuts(seed, {}, 150);
 }
 
 TEST(World, CallsRunOnceOnANetworkThatLosesRepeatsAndReorders) {
@@ -86,7 +88,7 @@ TEST(World, CallsRunOnceOnANetworkThatLosesRepeatsAndReorders) {
   network.loss = 0.05;
   network.duplication = 0.05;
   network.reordering = 0.1;
-  for (uint64_t seed = 1; seed <= 60; ++seed) run_with_cuts(seed, network, 150);
+  for (uint64_t seed = 1; seed <= (test::kSanitizer ? 20 : 60); ++seed) run_with_cuts(seed, network, 150);
 }
 
 TEST(World, TheSameSeedGivesTheSameHistory) {
@@ -179,7 +181,7 @@ TEST(World, APartitionThatHealsLosesNothing) {
 
 // Two workers dial each other at the same moment, many times over: one connection stays, all calls complete.
 TEST(World, SimultaneousDialsEndInOneConnection) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= (test::kSanitizer ? 40 : 200); ++seed) {
     World world({.seed = seed, .workers = 2});
     ASSERT_TRUE(world.join());
     Tally tally;
@@ -194,7 +196,7 @@ TEST(World, SimultaneousDialsEndInOneConnection) {
 
 // Everybody shuts down while calls are still under way: nobody is released before all are done.
 TEST(World, ShutdownWaitsForTheLastCall) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= (test::kSanitizer ? 20 : 60); ++seed) {
     World world({.seed = seed, .workers = 4, .handler_delay_max = 5ms});
     ASSERT_TRUE(world.join());
     Tally tally;

@@ -19,12 +19,15 @@
 
 #include <fmt/format.h>
 
+#include <holdfast/transport/common.h>
+
 namespace holdfast {
 
 namespace {
 
+using transport_detail::unavailable;
+
 Failure invalid(std::string message) { return {.code = Code::invalid_argument, .message = std::move(message)}; }
-Failure unavailable(std::string message) { return {.code = Code::unavailable, .message = std::move(message)}; }
 
 struct HostPort {
   std::string host;

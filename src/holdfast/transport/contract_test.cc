@@ -14,6 +14,8 @@ namespace holdfast {
 namespace {
 
 using test::ApiCall;
+using test::kDialled;
+using test::kEnough;
 using test::make_frame;
 using test::Recorder;
 using test::same;
@@ -171,8 +173,6 @@ std::vector<Maker> all_worlds() {
 }
 std::string name_of_maker(const testing::TestParamInfo<Maker>& info) { return info.param.name; }
 
-constexpr ConnectionId kDialled{2};
-
 class Contract : public testing::TestWithParam<Maker> {
  protected:
   void SetUp() override {
@@ -208,8 +208,6 @@ class UnreliableTransport : public Contract {};
 INSTANTIATE_TEST_SUITE_P(Worlds, AnyTransport, testing::ValuesIn(all_worlds()), name_of_maker);
 INSTANTIATE_TEST_SUITE_P(Worlds, ReliableTransport, testing::ValuesIn(reliable_worlds()), name_of_maker);
 INSTANTIATE_TEST_SUITE_P(Worlds, UnreliableTransport, testing::ValuesIn(unreliable_worlds()), name_of_maker);
-
-const Failure kEnough = {.code = Code::cancelled, .message = "enough"};
 
 TEST_P(AnyTransport, ConnectsAndAccepts) {
   const ConnectionId accepted = open();

@@ -1,5 +1,6 @@
 #include <holdfast/transport/frame_reader.h>
 
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -10,14 +11,14 @@
 #include <fmt/format.h>
 
 #include <holdfast/base/check.h>
+#include <holdfast/transport/common.h>
 
 namespace holdfast {
 
 namespace {
 
-constexpr uint64_t kProgressBytes = 1024 * 1024;
-
-Failure corrupt(std::string message) { return {.code = Code::corrupt, .message = std::move(message)}; }
+using transport_detail::corrupt;
+using transport_detail::kProgressBytes;
 
 uint64_t table_entry(const Bytes& table, size_t i) {
   uint64_t length;
@@ -25,10 +26,18 @@ uint64_t table_entry(const Bytes& table, size_t i) {
   return length;
 }
 
+// Large memory comes fresh from the kernel, which clears it page by page as it is touched. In huge pages that takes a
+// fraction of the time, if the kernel has them; else nothing changes.
+constexpr uint64_t kHugePageBytes = 2 * 1024 * 1024;
+
 // Null if there is no memory.
 std::shared_ptr<uint8_t> allocate_aligned(uint64_t bytes) {
-  const uint64_t rounded = (bytes + kAttachmentAlignment - 1) / kAttachmentAlignment * kAttachmentAlignment;
-  return {static_cast<uint8_t*>(std::aligned_alloc(kAttachmentAlignment, rounded)), [](uint8_t* at) { std::free(at); }};
+  const bool huge = bytes >= 2 * kHugePageBytes;
+  const uint64_t alignment = huge ? kHugePageBytes : kAttachmentAlignment;
+  const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, rounded);
+  if (huge && memory != nullptr) madvise(memory, rounded, MADV_HUGEPAGE);
+  return {static_cast<uint8_t*>(memory), [](uint8_t* at) { std::free(at); }};
 }
 
 }  // namespace

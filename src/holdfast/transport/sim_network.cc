@@ -6,15 +6,15 @@
 #include <fmt/format.h>
 
 #include <holdfast/base/check.h>
+#include <holdfast/transport/common.h>
 
 namespace holdfast {
 
 namespace {
 
-constexpr size_t kCollectBytes = 256 * 1024;
-
-Failure unavailable(std::string message) { return {.code = Code::unavailable, .message = std::move(message)}; }
-Failure corrupt(std::string message) { return {.code = Code::corrupt, .message = std::move(message)}; }
+using transport_detail::corrupt;
+using transport_detail::kCollectBytes;
+using transport_detail::unavailable;
 
 std::pair<std::string, std::string> in_order(const std::string& a, const std::string& b) {
   return a < b ? std::pair(a, b) : std::pair(b, a);

@@ -11,13 +11,12 @@
 namespace holdfast {
 namespace {
 
+using test::kAccepted;
+using test::kDialled;
+using test::kEnough;
 using test::make_frame;
 using test::Recorder;
 using namespace std::chrono_literals;
-
-constexpr ConnectionId kDialled{2};
-constexpr ConnectionId kAccepted{1};
-const Failure kEnough = {.code = Code::cancelled, .message = "enough"};
 
 class SimTest : public testing::Test {
  protected:

@@ -11,14 +11,16 @@
 
 #include <holdfast/base/check.h>
 #include <holdfast/transport/address.h>
+#include <holdfast/transport/common.h>
 
 namespace holdfast {
 
 namespace {
 
+using transport_detail::kCollectBytes;
+using transport_detail::kProgressBytes;
+
 constexpr size_t kReadBytes = 256 * 1024;
-constexpr size_t kCollectBytes = 256 * 1024;
-constexpr uint64_t kProgressBytes = 1024 * 1024;
 constexpr size_t kPiecesMax = 64;
 // How many full reads one connection gets before the others have their turn.
 constexpr int kReadsInARowMax = 16;

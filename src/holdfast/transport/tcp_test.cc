@@ -18,14 +18,13 @@
 namespace holdfast {
 namespace {
 
+using test::kAccepted;
+using test::kDialled;
+using test::kEnough;
 using test::make_frame;
 using test::Recorder;
 using test::same;
 using namespace std::chrono_literals;
-
-constexpr ConnectionId kDialled{2};
-constexpr ConnectionId kAccepted{1};
-const Failure kEnough = {.code = Code::cancelled, .message = "enough"};
 
 // A client that speaks whatever it likes.
 class RawClient {

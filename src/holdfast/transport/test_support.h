@@ -20,6 +20,11 @@
 namespace holdfast::test {
 
 inline constexpr Kind kTestKind{96};
+// The first connection of a transport: by the side that dials, and by the side that accepts.
+inline constexpr ConnectionId kDialled{2};
+inline constexpr ConnectionId kAccepted{1};
+// Why a test closes a connection.
+inline const Failure kEnough = {.code = Code::cancelled, .message = "enough"};
 
 // True while this thread is inside connect, flush or close.
 inline thread_local bool inside_api = false;

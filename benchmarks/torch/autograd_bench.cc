@@ -1,0 +1,95 @@
+// ./bench autograd: one training step (forward, backward, optimizer) of a model on two workers with small tensors,
+// beside the same with torch.distributed.rpc, and the messages that a pass takes.
+#include <holdfast/cluster/coordinator_server.h>
+#include <holdfast/torch.h>
+
+#include <unistd.h>
+
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tanh.h>
+#include <fmt/format.h>
+#include <torch/optim/sgd.h>
+
+#include "../benchmarks.h"
+#include "peer_process.h"
+
+namespace holdfast::bench {
+
+namespace {
+
+struct Layer {
+  Layer(int64_t inputs, int64_t outputs) : weight(at::rand({inputs, outputs}).set_requires_grad(true)) {}
+  at::Tensor forward(const at::Tensor& x) { return at::tanh(at::matmul(x, weight)); }
+  RRef<at::Tensor> parameter() { return current_worker().own(weight); }
+  at::Tensor weight;
+};
+
+Options options_for(int rank, const std::string& coordinator) {
+  Options options;
+  options.rank = rank;
+  options.world_size = 2;
+  options.coordinator = coordinator;
+  return options;
+}
+
+}  // namespace
+
+void run_autograd(const Settings& settings) {
+  at::set_num_threads(1);
+  int address_pipe[2];
+  if (pipe(address_pipe) != 0) throw std::runtime_error("pipe failed");
+  Child server([&] {
+    at::set_num_threads(1);
+    char address[64] = {};
+    if (read(address_pipe[0], address, sizeof(address)) <= 0) return;
+    Worker worker(options_for(1, address));
+    worker.shutdown(kForever);
+  });
+  PeerProcess original("autograd_original.py");
+  CoordinatorServer coordinator({.world_size = 2}, {});
+  char address[64] = {};
+  coordinator.address().copy(address, sizeof(address) - 1);
+  if (write(address_pipe[1], address, sizeof(address)) != sizeof(address))
+    throw std::runtime_error("the child is gone");
+  Worker worker(options_for(0, address));
+  const Peer peer = worker.peer(1);
+
+  RRef<Layer> layer = peer.make<Layer>(int64_t{16}, int64_t{16});
+  const at::Tensor x = at::rand({8, 16});
+  const at::Tensor head = at::rand({16, 4}).set_requires_grad(true);
+  optim::DistributedOptimizer<torch::optim::SGD> optimizer(worker, {layer.call<&Layer::parameter>(), worker.own(head)},
+                                                           {/*lr=*/0.01});
+  const auto step = [&](autograd::Mode mode) {
+    autograd::Context context(worker);
+    const at::Tensor loss = at::matmul(layer.call<&Layer::forward>(x), head).sum();
+    context.backward({loss}, {.mode = mode});
+    optimizer.step(context);
+  };
+  const auto steps_per_second = [&](autograd::Mode mode, size_t count) {
+    const auto start = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < count; ++i) step(mode);
+    return static_cast<double>(count) / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+
+  std::vector<double> smart, fast, theirs, ratio;
+  steps_per_second(autograd::Mode::smart, 100);  // warm up
+  for (size_t round = 0; round < settings.rounds(); ++round) {
+    smart.push_back(steps_per_second(autograd::Mode::smart, settings.scaled(2000)));
+    fast.push_back(steps_per_second(autograd::Mode::fast, settings.scaled(2000)));
+    if (!original.there()) continue;
+    theirs.push_back(original.run(settings.scaled(200)));
+    ratio.push_back(smart.back() / theirs.back());
+  }
+  print_row("training steps per second, SMART", with_spread(smart, 0));
+  print_row("training steps per second, FAST", with_spread(fast, 0));
+  if (original.there()) {
+    print_row("the same with torch.distributed.rpc (Python)", with_spread(theirs, 0));
+    print_row("ratio, SMART (aim 10)", with_spread(ratio, 1));
+  } else {
+    fmt::print("  torch.distributed.rpc is not here to compare with: {}\n", original.why_not());
+  }
+  layer = {};
+}
+
+}  // namespace holdfast::bench

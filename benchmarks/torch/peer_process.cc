@@ -1,0 +1,83 @@
+#include "peer_process.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+namespace holdfast::bench {
+
+namespace {
+
+// One that was free a moment ago.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  bind(fd, reinterpret_cast<sockaddr*>(&address), length);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+PeerProcess::PeerProcess(const std::string& script) {
+  const std::string path = std::string(HOLDFAST_PEERS) + "/" + script;
+  const std::string port = std::to_string(free_port());
+  int to[2], from[2];
+  if (pipe(to) != 0 || pipe(from) != 0) throw std::runtime_error("pipe failed");
+  pid_ = fork();
+  if (pid_ == 0) {
+    setpgid(0, 0);  // it has children of its own
+    dup2(to[0], STDIN_FILENO);
+    dup2(from[1], STDOUT_FILENO);
+    for (const int fd : {to[0], to[1], from[0], from[1]}) close(fd);
+    execl("/usr/bin/python3", "python3", path.c_str(), port.c_str(), nullptr);
+    _exit(127);
+  }
+  setpgid(pid_, pid_);
+  close(to[0]);
+  close(from[1]);
+  to_ = fdopen(to[1], "w");
+  from_ = fdopen(from[0], "r");
+}
+
+PeerProcess::~PeerProcess() {
+  fclose(to_);  // the end of its input: it ends
+  fclose(from_);
+  if (!there_) kill(-pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool PeerProcess::read_line(std::string& line) {
+  char buffer[256];
+  if (fgets(buffer, sizeof(buffer), from_) == nullptr) return false;
+  line = buffer;
+  return true;
+}
+
+bool PeerProcess::there() {
+  if (asked_) return there_;
+  asked_ = true;
+  std::string line;
+  there_ = read_line(line) && line == "ready\n";
+  if (!there_) why_not_ = "install python3-torch and python3-numpy (Debian's packages)";
+  return there_;
+}
+
+double PeerProcess::run(size_t count) {
+  std::string line;
+  if (fprintf(to_, "%zu\n", count) < 0 || fflush(to_) != 0 || !read_line(line)) {
+    throw std::runtime_error("the peer has ended");
+  }
+  return std::stod(line);
+}
+
+}  // namespace holdfast::bench

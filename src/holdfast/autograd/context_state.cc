@@ -1,0 +1,85 @@
+#include <holdfast/autograd/context_state.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <holdfast/autograd/torch_pass.h>
+#include <holdfast/base/ambient.h>
+
+namespace holdfast::autograd {
+
+namespace {
+
+// A part of a pass that is ready to run; where handlers run, and as they do: hooks and functions of the user's find
+// their worker and their context.
+class Run final : public Work {
+ public:
+  Run(std::shared_ptr<ContextState> context, Closure run) : context_(std::move(context)), run_(std::move(run)) {}
+  void run() override {
+    AmbientScope scope({.worker = context_->host.worker(), .cancelled = {}, .flow = context_});
+    run_();
+  }
+
+ private:
+  const std::shared_ptr<ContextState> context_;
+  Closure run_;
+};
+
+}  // namespace
+
+MakeContext ContextState::maker(Host& host, const WorkerPtr& creator) {
+  return [&host, creator](const ContextId& id) { return std::make_shared<ContextState>(host, id, creator); };
+}
+
+std::shared_ptr<ContextState> ContextState::current() {
+  return std::static_pointer_cast<ContextState>(current_ambient().flow);
+}
+
+std::shared_ptr<PassGraph> ContextState::begin_pass(const PassInfo& pass) {
+  return std::make_shared<TorchPass>(shared_from_this(), pass, std::vector<Root>());
+}
+
+void ContextState::post(Closure run) {
+  host.step([&](Step& step) { step.work.push_back(std::make_shared<Run>(shared_from_this(), std::move(run))); });
+}
+
+void ContextState::will_send(const WorkerPtr& to) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!reached_.insert(to->id()).second) return;
+  }
+  Backwards::of(host).will_send(id, to);
+}
+
+SendNumber ContextState::add_send(std::shared_ptr<SendFunction> send) {
+  std::lock_guard lock(mutex_);
+  sends_.emplace(++last_send_, std::move(send));
+  return {last_send_};
+}
+
+std::shared_ptr<SendFunction> ContextState::send(SendNumber number) const {
+  std::lock_guard lock(mutex_);
+  const auto found = sends_.find(number.value);
+  if (found == sends_.end()) {
+    throw_failure(
+        {.code = Code::invalid_argument,
+         .message = fmt::format("context {} has no send function {} on {}", text_of(id), number.value, host.name())});
+  }
+  return found->second;
+}
+
+std::vector<SendNumber> ContextState::all_sends() const {
+  std::lock_guard lock(mutex_);
+  std::vector<SendNumber> numbers;
+  for (const auto& [number, send] : sends_) numbers.push_back({number});
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+size_t ContextState::send_count() const {
+  std::lock_guard lock(mutex_);
+  return sends_.size();
+}
+
+}  // namespace holdfast::autograd

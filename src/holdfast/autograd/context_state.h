@@ -1,0 +1,55 @@
+// ContextState: what one worker has of one context: its sends, and its gradients. Shared by the table of contexts, the
+// flows that run in the context (Ambient::flow), its passes, and the Contexts and ContextRefs of the user, which may
+// outlive the Worker; destroyed outside locks. Any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include <holdfast/autograd/functions.h>
+#include <holdfast/autograd/gradients.h>
+#include <holdfast/backward/backwards.h>
+
+namespace holdfast::autograd {
+
+class ContextState final : public ContextData, public std::enable_shared_from_this<ContextState> {
+ public:
+  ContextState(Host& host, ContextId id, WorkerPtr creator)
+      : host(host), id(id), creator(std::move(creator)), host_kept_(host.share()) {}
+  static MakeContext maker(Host& host, const WorkerPtr& creator);
+  // The context that the current flow runs in; null: none.
+  static std::shared_ptr<ContextState> current();
+
+  std::shared_ptr<PassGraph> begin_pass(const PassInfo& pass) override;
+  void post(Closure run) override;
+
+  // Somebody will get a message of this context.
+  void will_send(const WorkerPtr& to);
+  SendNumber add_send(std::shared_ptr<SendFunction> send);
+  // Throws InvalidArgument if there is none of that number.
+  std::shared_ptr<SendFunction> send(SendNumber number) const;
+  std::vector<SendNumber> all_sends() const;
+  size_t send_count() const;
+
+  Host& host;
+  const ContextId id;
+  const WorkerPtr creator;
+  GradientMap gradients;
+  std::atomic<size_t> recv_count{0};
+
+ private:
+  // The host's table of contexts holds this in turn, until it stops.
+  const std::shared_ptr<Host> host_kept_;
+
+  mutable std::mutex mutex_;
+  std::unordered_map<uint64_t, std::shared_ptr<SendFunction>> sends_;
+  uint64_t last_send_ = 0;
+  std::set<WorkerId> reached_;  // by messages from here
+};
+
+}  // namespace holdfast::autograd

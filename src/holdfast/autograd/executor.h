@@ -1,0 +1,135 @@
+// LocalPass: one worker's part of one backward pass. It runs the functions of libtorch's graph itself, because
+// libtorch's engine cannot run a graph of which a part is elsewhere: it knows neither which functions will get
+// gradients from other workers nor when a function has got all of its own.
+//
+// 1. The pass is given the places where gradients enter this worker: the roots, and the sends whose messages took part.
+//    From there it walks the graph once and counts how many gradients each function will get. Walking tells which recvs
+//    are reached: their gradients will leave this worker, and their sends enter the same pass where they are.
+// 2. When nothing is left to walk, on any worker, gradients flow: those of the roots, those that arrive for sends.
+//    run() runs every function that has got all of its gradients, and delivers what has reached a recv.
+//
+// What libtorch's engine does for a function is done here: hooks, checks of what the function returned, freeing of what
+// it has saved, and the order: the function that was recorded last goes first. So gradients are the same as those of
+// one local graph, and so is what has no gradient. It differs in that leaves accumulate into a GradientMap. Gradients
+// of gradients (create_graph) are not offered. Work on an accelerator is queued on the running thread's current
+// streams.
+//
+// Owned by whoever drives the pass: one thread at a time, not always the same one. Nothing blocks. Sends, recvs and
+// leaves stay alive while the pass does. Errors are exceptions; what a function throws comes out of run() as a
+// holdfast::Error that names the function. The pass is then over, and can only be destroyed.
+#pragma once
+
+#include <ATen/ThreadLocalState.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <holdfast/autograd/functions.h>
+#include <holdfast/autograd/gradients.h>
+
+namespace holdfast::autograd {
+
+struct Root {
+  at::Tensor tensor;
+  at::Tensor gradient = {};  // undefined: ones, for a tensor with one element
+};
+
+struct LocalPassOptions {
+  bool retain_graph = false;  // keep what functions have saved, so that another pass can run them again
+  // Once true, run() returns before the next function. May be null.
+  std::shared_ptr<const std::atomic<bool>> ended = nullptr;
+};
+
+class LocalPass {
+ public:
+  using variable_list = torch::autograd::variable_list;
+  using RecvPtr = std::shared_ptr<RecvFunction>;
+  using SendPtr = std::shared_ptr<SendFunction>;
+  // The gradients for the send that the recv belongs to, one for each tensor. Undefined ones are no gradient, and must
+  // arrive as such. Called from run(), as soon as they are complete, while other functions still wait for their turn.
+  using Deliver = std::function<void(const RecvPtr& recv, variable_list gradients)>;
+
+  // The thread-local state of the constructing thread (except grad mode, which is off) holds for every run().
+  LocalPass(GradientMap& gradients, LocalPassOptions options);
+  ~LocalPass();
+  LocalPass(const LocalPass&) = delete;
+  LocalPass& operator=(const LocalPass&) = delete;
+
+  // Walking, before the first run(). Both return the recvs that were not reached before. A send is walked once; again
+  // does nothing.
+  std::vector<RecvPtr> add_roots(std::span<const Root> roots);
+  std::vector<RecvPtr> add_sends(std::span<const SendPtr> sends);
+
+  // The gradients for a send that was added; the next run() uses them, or the one that is at work, if called from
+  // Deliver. InvalidArgument if their number is wrong, the send was not added, or has got its gradients already.
+  void add_arrived(const SendPtr& send, variable_list gradients);
+  // Runs everything that is ready. May be called any number of times. Not from a function that libtorch's engine runs.
+  void run(const Deliver& deliver);
+
+  // Functions that were walked and have not run; none are left when the worker's part is complete.
+  size_t waiting() const { return waiting_; }
+  // The names of a few of them, for people, in the order of the walk. Cheap, and cheap to ask again and again.
+  std::string waiting_names() const;
+
+ private:
+  enum class Kind : uint8_t { interior, leaf, send, recv };
+
+  struct State {
+    torch::autograd::Node* function = nullptr;
+    uint64_t priority = 0;
+    Kind kind = Kind::interior;
+    bool has_arrived = false;  // a send's gradients
+    bool has_run = false;
+    uint64_t gradients_to_come = 0;  // exact when everything is walked; 0: ready
+    variable_list inputs;            // the sums of what has come; empty before the first, and after the run
+  };
+
+  // A gradient that entered from outside and is not yet counted: counting must wait until everything is walked.
+  struct Entered {
+    State* state;
+    uint32_t input;
+    at::Tensor gradient;
+  };
+
+  struct LowerPriority {
+    bool operator()(const State* a, const State* b) const { return a->priority < b->priority; }
+  };
+
+  void check_walkable() const;
+  State& visit(const std::shared_ptr<torch::autograd::Node>& function);
+  std::vector<RecvPtr> walk();
+  void take_entered();
+  void receive(State& state, uint32_t input, at::Tensor gradient);
+  void run_next(const Deliver& deliver);
+  void run_leaf(State& state, variable_list inputs);
+  void run_interior(State& state, variable_list inputs);
+  variable_list pass_recv(State& state, variable_list inputs);
+
+  GradientMap& gradients_;
+  const LocalPassOptions options_;
+  at::ThreadLocalState thread_state_;
+
+  bool is_running_ = false;  // since the first run()
+  bool has_failed_ = false;
+  size_t waiting_ = 0;
+  // Where the walk began: these keep the functions below them alive.
+  std::vector<std::shared_ptr<torch::autograd::Node>> sources_;
+  // Every function that was walked; none is removed.
+  std::unordered_map<const torch::autograd::Node*, State> states_;
+  std::vector<const State*> walked_;  // the same, in the order of the walk
+  mutable size_t first_waiting_ = 0;  // in walked_: all before it have run
+  std::vector<const State*> to_walk_;
+  std::vector<RecvPtr> reached_;  // by this walk
+  std::vector<Entered> entered_;
+  std::priority_queue<State*, std::vector<State*>, LowerPriority> ready_;
+};
+
+}  // namespace holdfast::autograd
