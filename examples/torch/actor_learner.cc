@@ -23,8 +23,8 @@ class Cart {
  public:
   explicit Cart(uint64_t seed) : random_(seed) { reset(); }
   const std::array<float, 4>& state() const { return state_; }
-  // True: that was the end, and a new pole stands there.
-  bool push(bool right) {
+  // Returns 0; or, if that was the last move of a try, how many it had. Then a new pole stands there.
+  int push(bool right) {
     constexpr double kGravity = 9.8, kPoleMass = 0.1, kMass = 1.1, kHalfPole = 0.5, kTick_s = 0.02;
     auto& [place, speed, lean, turn] = state_;
     const double sine = std::sin(lean), cosine = std::cos(lean), lever = kPoleMass * kHalfPole;
@@ -36,9 +36,12 @@ class Cart {
     speed += static_cast<float>(kTick_s * thrust);
     lean += static_cast<float>(kTick_s * turn);
     turn += static_cast<float>(kTick_s * twist);
-    const bool over = std::abs(place) > 2.4 || std::abs(lean) > 12 * M_PI / 180 || ++moves_ == 500;
-    if (over) reset();
-    return over;
+    ++moves_;
+    const bool over = std::abs(place) > 2.4 || std::abs(lean) > 12 * M_PI / 180 || moves_ == 500;
+    if (!over) return 0;
+    const int moves = moves_;
+    reset();
+    return moves;
   }
 
  private:
@@ -82,10 +85,10 @@ class Learner {
     }
     return answer;
   }
-  // `ends`: for each move that was chosen since the last time, [moves, all carts], whether it was the last one.
+  // `ends`: for each move that was chosen since the last time, [moves, all carts], what push() returned.
   void learn(Tensor ends) {
     const std::lock_guard lock(mutex_);
-    const Tensor going_on = 1 - ends;
+    const Tensor going_on = ends.eq(0).to(torch::kFloat);
     Tensor returns = torch::empty_like(ends), later = torch::zeros({ends.size(1)});
     for (int64_t t = ends.size(0) - 1; t >= 0; --t) returns[t] = later = 1 + 0.98 * later * going_on[t];
     returns = (returns - returns.mean()) / (returns.std() + 1e-6);
@@ -128,7 +131,7 @@ class Actor {
   Actor(int64_t number, int64_t carts, uint64_t seed) : number_(number) {
     for (int64_t i = 0; i < carts; ++i) carts_.emplace_back(seed + static_cast<uint64_t>(number * carts + i));
   }
-  // A coroutine. Returns, [moves, carts], which moves were the last ones.
+  // A coroutine. Returns, [moves, carts], what push() returned.
   hf::Task<Tensor> play(hf::RRef<Learner> learner, int64_t moves) {
     const auto count = static_cast<int64_t>(carts_.size());
     Tensor ends = torch::zeros({moves, count});
@@ -139,8 +142,8 @@ class Actor {
       }
       const Tensor choices = co_await learner.async<&Learner::choose>(number_, states);
       for (int64_t i = 0; i < count; ++i) {
-        const bool over = carts_[static_cast<size_t>(i)].push(choices[i].item<int64_t>() == 1);
-        ends.data_ptr<float>()[move * count + i] = over ? 1.0f : 0.0f;
+        const int moved = carts_[static_cast<size_t>(i)].push(choices[i].item<int64_t>() == 1);
+        ends.data_ptr<float>()[move * count + i] = static_cast<float>(moved);
       }
     }
     co_return ends;
@@ -178,8 +181,9 @@ int lead(hf::Worker& worker, example::Arguments& arguments) {
     for (const hf::Future<Tensor>& actor : playing) ends.push_back(actor.get());
     const Tensor all = torch::cat(ends, 1);
     learner.call<&Learner::learn>(all);
-    // A move is worth 1: the reward of a try is its length.
-    reward = static_cast<double>(all.numel()) / std::max(1.0, all.sum().item<double>());
+    // A move is worth 1: the reward of a try is its length. Of the tries that have ended in this round:
+    const double tries = all.gt(0).sum().item<double>();
+    if (tries > 0) reward = all.sum().item<double>() / tries;
     if (round == 1) first = reward;
     char note[100];
     std::snprintf(note, sizeof note, "round %3ld  average reward %6.1f  %6.0f moves/s", static_cast<long>(round),

@@ -242,7 +242,7 @@ int compare_runs(hf::Worker& worker, const Text& text, const Settings& settings,
 int lead(hf::Worker& worker, example::Arguments& arguments) {
   const std::string folder = arguments.text("text", ".");
   Settings settings;
-  settings.steps = arguments.number("steps", 1000);
+  settings.steps = arguments.number("steps", 800);
   settings.batch = arguments.number("batch", 64);
   settings.seed = static_cast<uint64_t>(arguments.number("seed", 1, 0));
   const std::string optimizer = arguments.choice("optimizer", {"adam", "sgd"});
@@ -257,7 +257,7 @@ int lead(hf::Worker& worker, example::Arguments& arguments) {
   if (optimizer == "adam") {
     return compare_runs<torch::optim::Adam>(worker, text, settings, torch::optim::AdamOptions(0.002));
   }
-  return compare_runs<torch::optim::SGD>(worker, text, settings, torch::optim::SGDOptions(0.1).momentum(0.9));
+  return compare_runs<torch::optim::SGD>(worker, text, settings, torch::optim::SGDOptions(0.05).momentum(0.9));
 }
 
 int main(int argc, char** argv) { return example::run("train", 4, argc, argv, lead); }

@@ -292,10 +292,10 @@ TEST_P(BothModes, AThousandPassesLeaveNothing) {
   const Tensor x = leaf();
   for (int i = 0; i < 250; ++i) {
     Context context(job_[0]);
-    const Tensor loss = peer(1).call<walk>(x, Path{2}).sum();
+    const Tensor loss = peer(1).call<scale>(x, 5.0).sum();
     for (int pass = 1; pass <= 4; ++pass) {
       context.backward({loss}, {.mode = GetParam(), .retain_graph = true});
-      EXPECT_TRUE(is(context.gradient(x), 12 * pass));
+      EXPECT_TRUE(is(context.gradient(x), 5 * pass));
     }
   }
 }
