@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kErrorBytesMax = 16384;
 
-Failure corrupt(const WorkerPtr& from, std::string_view what) {
+Failure corrupt_pass(const WorkerPtr& from, std::string_view what) {
   return {.code = Code::corrupt, .message = fmt::format("{} from {}", what, from->name)};
 }
 
@@ -57,7 +57,7 @@ Status Backwards::on_message(Step& step, const WorkerPtr& from, Message message)
 Status Backwards::on_cleanup(Step& step, const WorkerPtr& from, const Message& message) {
   Result<CleanupContext> cleanup = wire::decode_message<CleanupContext>(message);
   if (!cleanup) return std::move(cleanup.failure());
-  if (cleanup->context.creator != from->id()) return corrupt(from, "the end of a context that is not its own,");
+  if (cleanup->context.creator != from->id()) return corrupt_pass(from, "the end of a context that is not its own,");
   drop(step, contexts_.on_cleanup(*cleanup),
        {.code = Code::cancelled, .message = fmt::format("context {} has ended", text_of(cleanup->context))});
   return {};
@@ -101,7 +101,7 @@ Backwards::PartPtr Backwards::part_for(Step& step, const PassHeader& header, boo
 Status Backwards::on_mark(Step& step, const WorkerPtr& from, const Message& message) {
   Result<Mark> mark = wire::decode_message<Mark>(message);
   if (!mark) return std::move(mark.failure());
-  if (!sound(mark->header)) return corrupt(from, "a MARK of an impossible pass");
+  if (!sound(mark->header)) return corrupt_pass(from, "a MARK of an impossible pass");
   const PartPtr part = part_for(step, mark->header, true);
   if (!part) return {};
   if (std::optional<Failure> failure = part->mark(mark->sends)) {
@@ -115,7 +115,7 @@ Status Backwards::on_mark(Step& step, const WorkerPtr& from, const Message& mess
 Status Backwards::on_gradient(Step& step, const WorkerPtr& from, Message& message) {
   Result<GradientBody> body = wire::decode_message<GradientBody>(message);
   if (!body) return std::move(body.failure());
-  if (!sound(body->header)) return corrupt(from, "a gradient of an impossible pass");
+  if (!sound(body->header)) return corrupt_pass(from, "a gradient of an impossible pass");
   auto attachments = std::make_shared<std::vector<Attachment>>(std::move(message.attachments));
   step.garbage.push_back(attachments);  // if it is not taken
   const PartPtr part = part_for(step, body->header, body->header.mode == PassMode::fast);
@@ -134,7 +134,7 @@ Status Backwards::on_end(Step& step, const WorkerPtr& from, const Message& messa
   Result<PassOnly> end = wire::decode_message<PassOnly>(message);
   if (!end) return std::move(end.failure());
   const PassId& id = end->pass;
-  if (id.root != from->id() || id.counter == 0) return corrupt(from, "the end of a pass that is not its own,");
+  if (id.root != from->id() || id.counter == 0) return corrupt_pass(from, "the end of a pass that is not its own,");
   Context* context = contexts_.find(id.context);
   if (context == nullptr) return {};  // and so there is no part
   if (!HOLDFAST_CANARY(pass_comes_back)) context->ended_passes[id.root].insert(id.counter);
@@ -156,7 +156,7 @@ RootPass* Backwards::root_for(Step& step, const WorkerPtr& from, const PassId& p
 Status Backwards::on_report(Step& step, const WorkerPtr& from, const Message& message) {
   Result<Report> report = wire::decode_message<Report>(message);
   if (!report) return std::move(report.failure());
-  if (!node_.is_self(report->pass.root)) return corrupt(from, "a report of a pass that was not started here,");
+  if (!node_.is_self(report->pass.root)) return corrupt_pass(from, "a report of a pass that was not started here,");
   if (RootPass* root = root_for(step, from, report->pass)) receive_report(step, *root, from, *report);
   return {};
 }
@@ -164,7 +164,8 @@ Status Backwards::on_report(Step& step, const WorkerPtr& from, const Message& me
 Status Backwards::on_done(Step& step, const WorkerPtr& from, const Message& message) {
   Result<PassOnly> done = wire::decode_message<PassOnly>(message);
   if (!done) return std::move(done.failure());
-  if (!node_.is_self(done->pass.root)) return corrupt(from, "the end of work for a pass that was not started here,");
+  if (!node_.is_self(done->pass.root))
+    return corrupt_pass(from, "the end of work for a pass that was not started here,");
   RootPass* root = root_for(step, from, done->pass);
   if (root == nullptr) return {};
   if (std::optional<Failure> failure = root->on_done(from)) {
@@ -178,8 +179,8 @@ Status Backwards::on_done(Step& step, const WorkerPtr& from, const Message& mess
 Status Backwards::on_error(Step& step, const WorkerPtr& from, const Message& message) {
   Result<PassError> error = wire::decode_message<PassError>(message);
   if (!error) return std::move(error.failure());
-  if (!node_.is_self(error->pass.root)) return corrupt(from, "an error of a pass that was not started here,");
-  if (!is_code(error->code)) return corrupt(from, "an error of an unknown kind");
+  if (!node_.is_self(error->pass.root)) return corrupt_pass(from, "an error of a pass that was not started here,");
+  if (!is_code(error->code)) return corrupt_pass(from, "an error of an unknown kind");
   RootPass* root = root_for(step, from, error->pass);
   if (root == nullptr) return {};
   root->add_reporter(from);  // it waits for the end
