@@ -75,7 +75,7 @@ int lead(hf::Worker& worker, example::Arguments& arguments) {
   const int64_t pieces = arguments.number("micro-batches", 8);
   const int64_t width = arguments.number("width", 256);
   const int64_t layers = arguments.number("layers", 4);
-  const int64_t rounds = arguments.number("rounds", 10);
+  const int64_t rounds = arguments.number("rounds", 5);
   arguments.finish();
   if (pieces > batch_size) throw std::invalid_argument("more micro-batches than rows in the batch");
 

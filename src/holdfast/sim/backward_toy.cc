@@ -11,7 +11,7 @@ namespace holdfast::sim {
 
 namespace {
 
-using Kind = ToyFunction::Kind;
+using ToyKind = ToyFunction::Kind;
 
 // Functions reached by a walk, what they wait for, and what they have got. For the reference it spans all workers, for
 // a graph one.
@@ -31,7 +31,7 @@ class Execution {
       stack.pop_back();
       if (!visited_.insert(at).second) continue;
       const ToyFunction& function = program_.functions[at];
-      if (function.kind == Kind::recv) new_recvs.push_back(at);
+      if (function.kind == ToyKind::recv) new_recvs.push_back(at);
       for (const ToyEdge& edge : function.edges) {
         ++dependencies_[edge.input.function];
         stack.push_back(edge.input.function);
@@ -67,7 +67,7 @@ class Execution {
     const ToyFunction& function = program_.functions[at];
     for (size_t i = 0; i < function.edges.size(); ++i) {
       const ToyEdge& edge = function.edges[i];
-      const std::optional<uint64_t>& mine = gradient[function.kind == Kind::send ? i : 0];
+      const std::optional<uint64_t>& mine = gradient[function.kind == ToyKind::send ? i : 0];
       deliver(edge.input.function, edge.input.slot, mine ? std::optional(*mine * edge.weight) : std::nullopt);
     }
   }
@@ -104,7 +104,7 @@ Expected expect(const ToyProgram& program, const std::vector<ToyRoot>& roots, Pa
   for (const ToyRoot& root : roots) execution.expect_from_outside(root.value.function, recvs);
   if (mode == PassMode::fast) {
     for (size_t i = 0; i < program.functions.size(); ++i) {
-      if (program.functions[i].kind == Kind::send) execution.expect_from_outside(i, recvs);
+      if (program.functions[i].kind == ToyKind::send) execution.expect_from_outside(i, recvs);
     }
   } else {
     while (!recvs.empty()) {
@@ -125,9 +125,9 @@ Expected expect(const ToyProgram& program, const std::vector<ToyRoot>& roots, Pa
     executed.insert(at);
     expected.workers.insert(function.worker);
     if (function.throws) expected.throwers.insert(program.workers.at(function.worker)->name);
-    if (function.kind == Kind::recv) {
+    if (function.kind == ToyKind::recv) {
       execution.deliver_all(function.counterpart, gradient);
-    } else if (function.kind == Kind::leaf) {
+    } else if (function.kind == ToyKind::leaf) {
       if (gradient[0]) expected.leaves[at] = *gradient[0];
     } else {
       execution.pass_on(at, gradient);
@@ -194,12 +194,12 @@ class ToyGraph final : public PassGraph {
     const ToyFunction& function = functions()[at];
     if (function.worker != context_.self->id()) violation("a function runs on another worker than its own");
     if (function.throws) throw std::runtime_error("a toy breaks");
-    if (function.kind == Kind::recv) {
+    if (function.kind == ToyKind::recv) {
       const ToyFunction& send = functions()[function.counterpart];
       result.gradients.push_back({.to = context_.program.workers.at(send.worker),
                                   .send = send.send,
                                   .gradient = {.body = encode_gradient(gradient), .attachments = {}}});
-    } else if (function.kind != Kind::leaf) {
+    } else if (function.kind != ToyKind::leaf) {
       execution_.pass_on(at, gradient);
     } else if (gradient[0] && !context_.records[pass_.id].leaves.emplace(at, *gradient[0]).second) {
       violation("a leaf got its gradient twice");
@@ -232,7 +232,7 @@ size_t ToyContext::add(ToyFunction function) {
   function.worker = self->id();
   program.workers.try_emplace(self->id(), self);
   const size_t at = program.functions.size();
-  if (function.kind != Kind::send) {
+  if (function.kind != ToyKind::send) {
     for (size_t slot = 0; slot < function.slots; ++slot) values.push_back({at, slot});
   }
   program.functions.push_back(std::move(function));
@@ -240,7 +240,7 @@ size_t ToyContext::add(ToyFunction function) {
 }
 
 SendNumber ToyContext::add_send(const std::vector<ToyValue>& sent) {
-  ToyFunction function{.kind = Kind::send, .worker = {}, .slots = sent.size(), .edges = {}};
+  ToyFunction function{.kind = ToyKind::send, .worker = {}, .slots = sent.size(), .edges = {}};
   for (const ToyValue& value : sent) function.edges.push_back({.input = value});
   function.send = {++program.last_send[self->id()]};
   const SendNumber number = function.send;
@@ -249,7 +249,7 @@ SendNumber ToyContext::add_send(const std::vector<ToyValue>& sent) {
 }
 
 size_t ToyContext::add_recv(size_t send) {
-  ToyFunction function{.kind = Kind::recv, .worker = {}, .slots = program.functions[send].slots, .edges = {}};
+  ToyFunction function{.kind = ToyKind::recv, .worker = {}, .slots = program.functions[send].slots, .edges = {}};
   function.counterpart = send;
   return add(std::move(function));
 }
