@@ -17,7 +17,7 @@ namespace holdfast::sim {
 namespace {
 
 using namespace std::chrono_literals;
-using Kind = ToyFunction::Kind;
+using ToyKind = ToyFunction::Kind;
 
 constexpr Duration kPassesEndWithin = 60s;
 constexpr Duration kEmptyWithin = 30s;
@@ -108,7 +108,7 @@ class BackwardWorld {
     program.chain = random_.chance(0.5);
     program.creator = worker->self();
     auto context = std::static_pointer_cast<ToyContext>(Backwards::of(*worker).create_context(maker(*worker, program)));
-    context->add({.kind = Kind::leaf, .worker = {}, .edges = {}});
+    context->add({.kind = ToyKind::leaf, .worker = {}, .edges = {}});
     say("{} creates context {}", worker->self()->name, text_of(program.id));
   }
 
@@ -122,8 +122,8 @@ class BackwardWorld {
   }
 
   void grow(SimWorker& worker, ToyContext& context) {
-    if (random_.chance(0.3) && !context.program.chain) context.add({.kind = Kind::leaf, .worker = {}, .edges = {}});
-    ToyFunction op{.kind = Kind::op, .worker = {}, .edges = {}};
+    if (random_.chance(0.3) && !context.program.chain) context.add({.kind = ToyKind::leaf, .worker = {}, .edges = {}});
+    ToyFunction op{.kind = ToyKind::op, .worker = {}, .edges = {}};
     op.throws = random_.chance(throwing_);
     // In a chain the first input is always the last value.
     op.edges.push_back({context.program.chain ? context.values.back() : pick_value(context), random_.between(1, 9)});
