@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/tanh.h>

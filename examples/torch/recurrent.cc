@@ -68,7 +68,7 @@ struct Network {
 };
 
 int lead(hf::Worker& worker, example::Arguments& arguments) {
-  const int64_t segments = arguments.number("segments", 500);
+  const int64_t segments = arguments.number("segments", 300);
   const int64_t length = arguments.number("length", 12);
   const int64_t delay = arguments.number("delay", 3);
   const int64_t symbols = arguments.number("symbols", 8, 2);
