@@ -34,7 +34,7 @@ TEST_P(SmallWorldTest, KeepsEveryPromiseInEveryOrder) {
   const ExploreReport report = explore(scenario);
   std::printf("%s\n%s\n", explore_table_head().c_str(), explore_table_row(report).c_str());
   if (test::kSanitizer && !report.complete) {
-    EXPECT_EQ(report.states, kStatesMax);
+    EXPECT_GE(report.states, kStatesMax);
     EXPECT_EQ(report.violations, 0u) << report.violation << "\n" << lines(report.trace);
     return;
   }
