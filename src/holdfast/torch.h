@@ -2,6 +2,9 @@
 // without it is holdfast.h.
 #pragma once
 
+// a * b of tensors, which narrower headers of libtorch leave out.
+#include <ATen/TensorOperators.h>
+
 #include <holdfast/autograd/context.h>
 #include <holdfast/holdfast.h>
 #include <holdfast/optim/distributed_optimizer.h>

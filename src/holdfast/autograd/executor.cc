@@ -180,6 +180,7 @@ LocalPass::State& LocalPass::visit(const std::shared_ptr<Node>& function) {
   } else if (auto recv = std::dynamic_pointer_cast<RecvFunction>(function)) {
     state.kind = Kind::recv;
     state.priority = std::numeric_limits<uint64_t>::max();  // another worker waits for it
+    state.reached.resize(recv->num_inputs());
     reached_.push_back(std::move(recv));
   }
   return state;
@@ -225,13 +226,15 @@ std::vector<LocalPass::RecvPtr> LocalPass::add_sends(std::span<const SendPtr> se
   return walk();
 }
 
-void LocalPass::add_arrived(const SendPtr& send, variable_list gradients) {
-  check_count(gradients, send->next_edges());
+void LocalPass::add_arrived(const SendPtr& send, MessageGradients arrived) {
+  check_count(arrived.gradients, send->next_edges());
+  HOLDFAST_CHECK(arrived.reached.size() == arrived.gradients.size());
   auto found = states_.find(send.get());
   if (found == states_.end()) throw_invalid("gradients arrived for a send that takes no part in this backward pass");
   State& state = found->second;
   if (std::exchange(state.has_arrived, true)) throw_invalid("gradients arrived twice for the same send");
-  state.inputs = std::move(gradients);
+  state.inputs = std::move(arrived.gradients);
+  state.reached = std::move(arrived.reached);
   entered_.push_back({&state, 0, {}});
 }
 
@@ -251,14 +254,20 @@ void LocalPass::run(const Deliver& deliver) {
 
 void LocalPass::take_entered() {
   for (Entered& entered : std::exchange(entered_, {})) {
-    receive(*entered.state, entered.input, std::move(entered.gradient));
+    State& state = *entered.state;
+    const bool is_reached = state.kind != Kind::send || std::ranges::find(state.reached, true) != state.reached.end();
+    receive(state, entered.input, std::move(entered.gradient), is_reached);
   }
 }
 
-void LocalPass::receive(State& state, uint32_t input, at::Tensor gradient) {
+void LocalPass::receive(State& state, uint32_t input, at::Tensor gradient, bool is_reached) {
   if (state.inputs.empty()) state.inputs.resize(state.function->num_inputs());
   if (state.gradients_to_come == 0) throw_invalid("the graph was changed during the backward pass");
-  add_to(state.inputs.at(input), std::move(gradient));
+  if (is_reached) {
+    state.is_reached = true;
+    if (state.kind == Kind::recv) state.reached.at(input) = true;
+    add_to(state.inputs.at(input), std::move(gradient));
+  }
   if (--state.gradients_to_come == 0) ready_.push(&state);
 }
 
@@ -270,15 +279,22 @@ void LocalPass::run_next(const Deliver& deliver) {
   variable_list inputs = std::exchange(state.inputs, {});
   try {
     switch (state.kind) {
-      case Kind::leaf: return run_leaf(state, std::move(inputs));
+      case Kind::leaf: return state.is_reached ? run_leaf(state, std::move(inputs)) : void();
       case Kind::interior:
-      case Kind::send: return run_interior(state, std::move(inputs));
-      case Kind::recv: inputs = pass_recv(state, std::move(inputs));
+      case Kind::send: return state.is_reached ? run_interior(state, std::move(inputs)) : pass_over(state);
+      case Kind::recv:
+        if (state.is_reached) inputs = pass_recv(state, std::move(inputs));
     }
   } catch (...) {
     rethrow_with_name(*state.function);
   }
-  deliver(std::static_pointer_cast<RecvFunction>(state.function->shared_from_this()), std::move(inputs));
+  deliver(std::static_pointer_cast<RecvFunction>(state.function->shared_from_this()),
+          {.gradients = std::move(inputs), .reached = std::move(state.reached)});
+}
+
+// What comes after it waits for the gradients that it does not give.
+void LocalPass::pass_over(const State& state) {
+  for (const Edge& edge : state.function->next_edges()) receive_at(edge, {}, false);
 }
 
 void LocalPass::run_leaf(State& state, variable_list inputs) {
@@ -313,11 +329,15 @@ void LocalPass::run_interior(State& state, variable_list inputs) {
   }
   if (!options_.retain_graph) function.release_variables();
   for (size_t i = 0; i < edges.size(); ++i) {
-    if (!edges[i].is_valid()) continue;
-    auto next = states_.find(edges[i].function.get());
-    if (next == states_.end()) throw_invalid("the graph was changed during the backward pass");
-    receive(next->second, edges[i].input_nr, std::move(outputs[i]));
+    receive_at(edges[i], std::move(outputs[i]), state.kind != Kind::send || state.reached[i]);
   }
+}
+
+void LocalPass::receive_at(const Edge& edge, at::Tensor gradient, bool is_reached) {
+  if (!edge.is_valid()) return;
+  auto next = states_.find(edge.function.get());
+  if (next == states_.end()) throw_invalid("the graph was changed during the backward pass");
+  receive(next->second, edge.input_nr, std::move(gradient), is_reached);
 }
 
 std::string LocalPass::waiting_names() const {

@@ -42,6 +42,14 @@ struct Root {
   at::Tensor gradient = {};  // undefined: ones, for a tensor with one element
 };
 
+// The gradients of the tensors of one message, from its recv to its send. A tensor that no path of the pass leads to
+// is not reached: what it was computed from is left alone, and hooks there are not called, as if it had not been sent.
+// A tensor that is reached may still have an undefined gradient, because a function gave none.
+struct MessageGradients {
+  torch::autograd::variable_list gradients;
+  std::vector<bool> reached;  // one for each; where false, the gradient is undefined
+};
+
 struct LocalPassOptions {
   bool retain_graph = false;  // keep what functions have saved, so that another pass can run them again
   // Once true, run() returns before the next function. May be null.
@@ -53,9 +61,9 @@ class LocalPass {
   using variable_list = torch::autograd::variable_list;
   using RecvPtr = std::shared_ptr<RecvFunction>;
   using SendPtr = std::shared_ptr<SendFunction>;
-  // The gradients for the send that the recv belongs to, one for each tensor. Undefined ones are no gradient, and must
-  // arrive as such. Called from run(), as soon as they are complete, while other functions still wait for their turn.
-  using Deliver = std::function<void(const RecvPtr& recv, variable_list gradients)>;
+  // The gradients for the send that the recv belongs to. Undefined ones are no gradient, and must arrive as such.
+  // Called from run(), as soon as they are complete, while other functions still wait for their turn.
+  using Deliver = std::function<void(const RecvPtr& recv, MessageGradients gradients)>;
 
   // The thread-local state of the constructing thread (except grad mode, which is off) holds for every run().
   LocalPass(GradientMap& gradients, LocalPassOptions options);
@@ -70,7 +78,7 @@ class LocalPass {
 
   // The gradients for a send that was added; the next run() uses them, or the one that is at work, if called from
   // Deliver. InvalidArgument if their number is wrong, the send was not added, or has got its gradients already.
-  void add_arrived(const SendPtr& send, variable_list gradients);
+  void add_arrived(const SendPtr& send, MessageGradients arrived);
   // Runs everything that is ready. May be called any number of times. Not from a function that libtorch's engine runs.
   void run(const Deliver& deliver);
 
@@ -86,10 +94,12 @@ class LocalPass {
     torch::autograd::Node* function = nullptr;
     uint64_t priority = 0;
     Kind kind = Kind::interior;
-    bool has_arrived = false;  // a send's gradients
-    bool has_run = false;
+    bool has_arrived = false;        // a send's gradients
+    bool is_reached = false;         // by a gradient, though perhaps an undefined one: else it is passed over
+    bool has_run = false;            // or was passed over
     uint64_t gradients_to_come = 0;  // exact when everything is walked; 0: ready
     variable_list inputs;            // the sums of what has come; empty before the first, and after the run
+    std::vector<bool> reached;       // of a send or a recv: the tensors of its message
   };
 
   // A gradient that entered from outside and is not yet counted: counting must wait until everything is walked.
@@ -107,8 +117,10 @@ class LocalPass {
   State& visit(const std::shared_ptr<torch::autograd::Node>& function);
   std::vector<RecvPtr> walk();
   void take_entered();
-  void receive(State& state, uint32_t input, at::Tensor gradient);
+  void receive(State& state, uint32_t input, at::Tensor gradient, bool is_reached = true);
+  void receive_at(const torch::autograd::Edge& edge, at::Tensor gradient, bool is_reached);
   void run_next(const Deliver& deliver);
+  void pass_over(const State& state);
   void run_leaf(State& state, variable_list inputs);
   void run_interior(State& state, variable_list inputs);
   variable_list pass_recv(State& state, variable_list inputs);

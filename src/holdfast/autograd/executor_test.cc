@@ -211,6 +211,11 @@ TEST(LocalPass, a_local_backward_that_reaches_a_call_fails) {
   EXPECT_FALSE(received.is_leaf());
 }
 
+MessageGradients all_reached(variable_list gradients) {
+  std::vector<bool> reached(gradients.size(), true);
+  return {.gradients = std::move(gradients), .reached = std::move(reached)};
+}
+
 TEST(LocalPass, gradients_that_do_not_fit_their_send_are_errors) {
   Tensors sent = {leaf({3}), leaf({3})};
   auto send = make_send(sent);
@@ -218,11 +223,12 @@ TEST(LocalPass, gradients_that_do_not_fit_their_send_are_errors) {
   LocalPass pass(map, {});
   auto deliver = [](auto&&...) { FAIL(); };
   const Tensor one = at::ones({3}, at::kDouble);
-  EXPECT_PRED2(contains, error_of([&] { pass.add_arrived(send, {one, one}); }), "takes no part");
+  EXPECT_PRED2(contains, error_of([&] { pass.add_arrived(send, all_reached({one, one})); }), "takes no part");
   pass.add_sends(std::vector{send, send});
-  EXPECT_PRED2(contains, error_of([&] { pass.add_arrived(send, {one}); }), "got 1 gradients where 2 are expected");
-  pass.add_arrived(send, {one, {}});
-  EXPECT_PRED2(contains, error_of([&] { pass.add_arrived(send, {one, {}}); }), "arrived twice");
+  EXPECT_PRED2(contains, error_of([&] { pass.add_arrived(send, all_reached({one})); }),
+               "got 1 gradients where 2 are expected");
+  pass.add_arrived(send, all_reached({one, {}}));
+  EXPECT_PRED2(contains, error_of([&] { pass.add_arrived(send, all_reached({one, {}})); }), "arrived twice");
   pass.run(deliver);
   EXPECT_PRED2(contains, error_of([&] { pass.add_sends({}); }), "already flow");
   EXPECT_EQ(pass.waiting(), 0u);
@@ -231,7 +237,7 @@ TEST(LocalPass, gradients_that_do_not_fit_their_send_are_errors) {
 
   LocalPass wrong_shape(map, {});
   wrong_shape.add_sends(std::vector{send});
-  wrong_shape.add_arrived(send, {at::ones({4}, at::kDouble), one});
+  wrong_shape.add_arrived(send, all_reached({at::ones({4}, at::kDouble), one}));
   EXPECT_PRED2(contains, error_of([&] { wrong_shape.run(deliver); }), "holdfast::SendFunction");
 }
 
@@ -291,7 +297,7 @@ TEST(LocalPass, a_worker_can_send_to_itself) {
     EXPECT_EQ(pass.add_roots(std::vector<Root>{{(received.tanh() * received).sum()}}).size(), 1u);
   }
   EXPECT_EQ(pass.add_sends(std::vector{send}).size(), 0u);
-  pass.run([&](const LocalPass::RecvPtr&, const variable_list& gradients) { pass.add_arrived(send, gradients); });
+  pass.run([&](const LocalPass::RecvPtr&, const MessageGradients& gradients) { pass.add_arrived(send, gradients); });
   EXPECT_EQ(pass.waiting(), 0u);
   EXPECT_TRUE(map.get(x).defined());
 }

@@ -266,6 +266,7 @@ class RandomProgram {
   struct Value {
     Tensor tensor;
     uint32_t worker;
+    bool is_one_of_several;  // results of a function
   };
 
   std::vector<Root> some_roots(Mover& mover) {
@@ -297,11 +298,11 @@ class RandomProgram {
     return roots;
   }
 
-  void add(const Tensor& tensor, uint32_t worker) {
-    values_.push_back({tensor, worker});
+  void add(const Tensor& tensor, uint32_t worker, bool is_one_of_several = false) {
+    values_.push_back({tensor, worker, is_one_of_several});
     if (!tensor.requires_grad() || pick(4) != 0) return;
-    // libtorch's hooks cannot take "no gradient", which an interior tensor gets if only others of its message are used.
-    if (!tensor.is_leaf() && !all_used_) return;
+    // libtorch's hooks cannot take "no gradient", which the result of a function gets if only its others are used.
+    if (is_one_of_several && !all_used_) return;
     auto calls = std::make_shared<std::atomic<int>>(0);
     tensor.register_hook([calls](const Tensor&) { ++*calls; });
     hook_calls.push_back(std::move(calls));
@@ -317,11 +318,15 @@ class RandomProgram {
     const uint32_t from = values_[index].worker;
     if (from == worker) return values_[index].tensor;
     Tensors message = {values_[index].tensor};
+    std::vector<bool> are_of_several = {values_[index].is_one_of_several};
     for (size_t i = 0; i < values_.size() && message.size() < 3; ++i) {
-      if (i != index && values_[i].worker == from && pick(6) == 0) message.push_back(values_[i].tensor);
+      if (i != index && values_[i].worker == from && pick(6) == 0) {
+        message.push_back(values_[i].tensor);
+        are_of_several.push_back(values_[i].is_one_of_several);
+      }
     }
     Tensors received = mover.move(from, worker, message);
-    for (const Tensor& tensor : received) add(tensor, worker);
+    for (size_t i = 0; i < received.size(); ++i) add(received[i], worker, are_of_several[i]);
     return received[0];
   }
 
@@ -330,7 +335,8 @@ class RandomProgram {
     // One after the other: their order must not be the compiler's choice.
     const Tensor a = fetch(mover, any(), worker);
     const Tensor b = fetch(mover, any(), worker);
-    for (const Tensor& result : apply(a, b)) add(result, worker);
+    const Tensors results = apply(a, b);
+    for (const Tensor& result : results) add(result, worker, results.size() > 1);
   }
 
   Tensors apply(const Tensor& a, const Tensor& b) {

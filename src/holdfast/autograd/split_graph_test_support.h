@@ -120,7 +120,7 @@ class SplitGraph : public Mover {
     uint32_t to;
     std::shared_ptr<SendFunction> send;
     variable_list gradients;  // the memory that is being sent
-    variable_list copies;     // as they were when sending began
+    MessageGradients copies;  // as they were when sending began
   };
 
   Worker& worker(uint32_t rank) {
@@ -148,13 +148,15 @@ class SplitGraph : public Mover {
   }
 
   void run(Worker& runner) {
-    runner.pass->run([this](const LocalPass::RecvPtr& recv, variable_list gradients) {
+    runner.pass->run([this](const LocalPass::RecvPtr& recv, MessageGradients message) {
       ++messages_;
       const uint32_t rank = recv->origin.sender->rank.value;
-      variable_list copies;
-      for (const Tensor& gradient : gradients) copies.push_back(gradient.defined() ? gradient.clone() : Tensor());
+      MessageGradients copies{.gradients = {}, .reached = message.reached};
+      for (const Tensor& gradient : message.gradients) {
+        copies.gradients.push_back(gradient.defined() ? gradient.clone() : Tensor());
+      }
       auto send = worker(rank).sends.at(recv->origin.number.value);
-      in_flight_.push_back({rank, send, std::move(gradients), std::move(copies)});
+      in_flight_.push_back({rank, send, std::move(message.gradients), std::move(copies)});
     });
   }
 
@@ -162,7 +164,7 @@ class SplitGraph : public Mover {
     for (size_t i = 0; i < arriving.gradients.size(); ++i) {
       const Tensor& sent = arriving.gradients[i];
       if (!sent.defined() || sent.is_sparse()) continue;
-      EXPECT_TRUE(at::equal(sent, arriving.copies[i])) << "a gradient was changed while it was being sent";
+      EXPECT_TRUE(at::equal(sent, arriving.copies.gradients[i])) << "a gradient was changed while it was being sent";
     }
     worker(arriving.to).pass->add_arrived(arriving.send, arriving.copies);
   }

@@ -4,6 +4,8 @@
 
 #include <ATen/ops/clone.h>
 
+#include <limits>
+
 #include <holdfast/tensor/incoming_tensors.h>
 #include <holdfast/tensor/outgoing_tensors.h>
 #include <holdfast/wire/fields.h>
@@ -12,10 +14,9 @@ namespace holdfast::autograd {
 
 namespace {
 
-using torch::autograd::variable_list;
-
 // The body of a gradient message: for each tensor that the send carried, where its gradient stands in the table of
-// tensors. Those that have none share an entry, as does one gradient for several.
+// tensors, or kNotReached. Those that have none share an entry, as does one gradient for several.
+constexpr uint32_t kNotReached = std::numeric_limits<uint32_t>::max();
 struct GradientBody {
   std::vector<uint32_t> entries;
   Bytes table;
@@ -23,18 +24,21 @@ struct GradientBody {
 };
 
 // `to_self`: the receiver would write into the very memory that was sent.
-Gradient pack(const variable_list& gradients, bool to_self) {
+Gradient pack(const MessageGradients& message_gradients, bool to_self) {
   OutgoingTensors tensors;
   Message message;
   GradientBody body;
-  for (const at::Tensor& gradient : gradients) {
-    body.entries.push_back(tensors.add(to_self && gradient.defined() ? gradient.clone() : gradient));
+  for (size_t i = 0; i < message_gradients.gradients.size(); ++i) {
+    const at::Tensor& gradient = message_gradients.gradients[i];
+    body.entries.push_back(message_gradients.reached[i]
+                               ? tensors.add(to_self && gradient.defined() ? gradient.clone() : gradient)
+                               : kNotReached);
   }
   body.table = tensors.finish(message);
   return {.body = wire::encode_message({}, body).body, .attachments = std::move(message.attachments)};
 }
 
-variable_list unpack(const Gradient& gradient) {
+MessageGradients unpack(const Gradient& gradient) {
   wire::Reader reader(gradient.body);
   GradientBody body;
   wire::decode(reader, body);
@@ -42,14 +46,16 @@ variable_list unpack(const Gradient& gradient) {
   if (!reader.ok()) throw_failure({.code = Code::corrupt, .message = "gradients: " + reader.error()});
   Result<std::vector<at::Tensor>> tensors = read_tensors(body.table, gradient.attachments);
   if (!tensors) throw_failure(std::move(tensors.failure()));
-  variable_list gradients;
+  MessageGradients unpacked;
   for (const uint32_t entry : body.entries) {
-    if (entry >= tensors->size()) {
+    const bool is_reached = entry != kNotReached;
+    if (is_reached && entry >= tensors->size()) {
       throw_failure({.code = Code::corrupt, .message = "a gradient that did not come with the message"});
     }
-    gradients.push_back((*tensors)[entry]);
+    unpacked.gradients.push_back(is_reached ? (*tensors)[entry] : at::Tensor());
+    unpacked.reached.push_back(is_reached);
   }
-  return gradients;
+  return unpacked;
 }
 
 }  // namespace
@@ -88,7 +94,7 @@ RunResult TorchPass::run(bool, std::vector<ArrivedGradient> arrived) {
   for (const ArrivedGradient& one : arrived) pass_.add_arrived(context_->send(one.send), unpack(one.gradient));
   RunResult result;
   const WorkerId self = context_->host.self()->id();
-  pass_.run([&](const LocalPass::RecvPtr& recv, variable_list gradients) {
+  pass_.run([&](const LocalPass::RecvPtr& recv, const MessageGradients& gradients) {
     const SendOrigin& origin = recv->origin;
     result.gradients.push_back(
         {.to = origin.sender, .send = origin.number, .gradient = pack(gradients, origin.sender->id() == self)});

@@ -258,7 +258,7 @@ void Backwards::after_run(Step& step, Part& part, PartOutcome& outcome) {
     }
     report.spawned.push_back({.rank = leaving.to->rank, .incarnation = leaving.to->incarnation, .send = leaving.send});
     if (!HOLDFAST_CANARY(gradient_not_sent) || leaving.send.value % 8 != 0) {
-      node_.send(step, leaving.to, std::move(leaving.message), false);
+      send_to(step, leaving.to, std::move(leaving.message));
     }
   }
   if (part.ended() || part.failed) return;  // by a gradient to this worker itself that was wrong
@@ -385,6 +385,12 @@ BackwardCounts Backwards::counts() {
     for (const auto& [id, part] : parts_) counts.sends_outstanding += part->outstanding();
   });
   return counts;
+}
+
+uint64_t Backwards::messages_sent() {
+  uint64_t messages = 0;
+  host_.step([&](Step&) { messages = messages_sent_; });
+  return messages;
 }
 
 }  // namespace holdfast

@@ -69,6 +69,8 @@ class Backwards final : public Protocol, private ContextPost {
   void cancel(const PassId& pass, Failure why = {.code = Code::cancelled, .message = "the pass was cancelled"});
 
   BackwardCounts counts();
+  // To other workers, since the start: of passes, and of contexts that end.
+  uint64_t messages_sent();
 
   // ---- protocol code
 
@@ -87,6 +89,7 @@ class Backwards final : public Protocol, private ContextPost {
 
   // ContextPost
   void send_to(Step& step, const WorkerPtr& to, Message message) override;
+  void send_to(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message);
 
   // Messages: backwards_messages.cc
   Status on_cleanup(Step& step, const WorkerPtr& from, const Message& message);
@@ -131,6 +134,7 @@ class Backwards final : public Protocol, private ContextPost {
   std::map<PassId, PartPtr> parts_;
   std::set<std::pair<Time, PassId>> deadlines_;  // of roots_
   Time look_again_at_ = kNever;                  // this worker may have fallen quiet outside any event
+  uint64_t messages_sent_ = 0;
   bool stopped_ = false;
 };
 

@@ -24,7 +24,12 @@ bool sound(const PassHeader& header) {
 }  // namespace
 
 void Backwards::send_to(Step& step, const WorkerPtr& to, Message message) {
-  node_.send(step, to, std::make_shared<Message>(std::move(message)), false);
+  send_to(step, to, std::make_shared<Message>(std::move(message)));
+}
+
+void Backwards::send_to(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message) {
+  if (to->id() != node_.self()->id()) ++messages_sent_;
+  node_.send(step, to, std::move(message), false);
 }
 
 void Backwards::send_error(Step& step, const WorkerPtr& root, const PassId& pass, const Failure& failure) {

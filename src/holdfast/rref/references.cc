@@ -276,7 +276,7 @@ Result<std::shared_ptr<Cargo>> References::unload(Step& step, const WorkerPtr& f
     if (!problem.empty()) return corrupt(from, problem);
   }
   auto arrived = std::make_shared<ArrivedReferences>();
-  arrived->list.reserve(entries.size());
+  arrived->list.reserve(entries.size() - (creates ? 1 : 0));
   const std::shared_ptr<Host> host = host_.share();
   for (const CargoEntry& entry : entries) {
     if (entry.role == CargoRole::created) {

@@ -1,7 +1,8 @@
 #include <holdfast/sim/explore.h>
 
+#include <algorithm>
 #include <deque>
-#include <unordered_set>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -15,7 +16,28 @@ struct HashOfState {
   size_t operator()(const StateHash& hash) const { return hash.first; }
 };
 
-// Depth first, for it can go on from where it is; breadth first only where the shortest path is wanted.
+// A choice that need not be taken where it could be, since the same was tried in another order.
+struct Sleeper {
+  uint64_t identity;
+  uint32_t changes;  // ExploreRun::changes
+};
+using Sleep = std::vector<Sleeper>;
+
+bool contains(const Sleep& sleep, const Sleeper& wanted) {
+  return std::ranges::any_of(sleep, [&](const Sleeper& one) { return one.identity == wanted.identity; });
+}
+
+// Those that sleep on when `taken` has been.
+Sleep still_asleep(const Sleep& sleep, const Sleeper& taken) {
+  Sleep left;
+  for (const Sleeper& one : sleep) {
+    if ((one.changes & taken.changes) == 0) left.push_back(one);
+  }
+  return left;
+}
+
+// Depth first, for it can go on from where it is; breadth first, and in all orders, only where the shortest path is
+// wanted.
 class Search {
  public:
   Search(const Scenario& scenario, bool breadth_first) : scenario_(scenario), breadth_first_(breadth_first) {
@@ -24,12 +46,12 @@ class Search {
   }
 
   ExploreReport run() {
-    waiting_.push_back({kRoot, 0});
-    steps_.push_back({kRoot, 0});  // stands for the beginning
+    waiting_.push_back({});
+    steps_.push_back({});  // stands for the beginning
     while (!waiting_.empty() && report_.complete && !found()) {
-      const Step next = breadth_first_ ? waiting_.front() : waiting_.back();
+      Waiting next = std::move(breadth_first_ ? waiting_.front() : waiting_.back());
       breadth_first_ ? waiting_.pop_front() : waiting_.pop_back();
-      follow(next);
+      follow(std::move(next));
     }
     report_.states = seen_.size();
     return std::move(report_);
@@ -39,8 +61,12 @@ class Search {
   static constexpr uint32_t kRoot = UINT32_MAX;
   // A path is the step before its last, and the number of the choice taken then.
   struct Step {
-    uint32_t before;
-    uint32_t choice;
+    uint32_t before = kRoot;
+    uint32_t choice = 0;
+  };
+  struct Waiting {
+    Step step;
+    Sleep sleep;  // after it
   };
 
   bool found() const { return breadth_first_ && report_.violations > 0; }
@@ -52,24 +78,20 @@ class Search {
   }
 
   // Leads a new world along that path, and from there on as far as there is something new.
-  void follow(const Step& start) {
+  void follow(Waiting start) {
     ExploreRun run(scenario_);
     ++report_.executions;
-    const std::vector<uint32_t> path = path_to(start);
+    const std::vector<uint32_t> path = path_to(start.step);
     for (const uint32_t choice : path) run.take(run.choices().at(choice));
-    uint32_t here = 0;
-    size_t length = path.size();
-    if (start.before != kRoot) here = add_step(start);
-    while (arrive(run, here, length)) {
-      const std::vector<Choice> choices = run.choices();
-      for (uint32_t i = static_cast<uint32_t>(choices.size()); i-- > 1;) waiting_.push_back({here, i});
-      if (breadth_first_) {
-        waiting_.push_back({here, 0});
-        return;
-      }
-      run.take(choices[0]);
-      here = add_step({here, 0});
-      ++length;
+    uint32_t here = start.step.before == kRoot ? 0 : add_step(start.step);
+    for (size_t length = path.size();; ++length) {
+      std::vector<Waiting> next = arrive(run, here, length, std::move(start.sleep));
+      const bool goes_on = !breadth_first_ && !next.empty();
+      for (size_t i = next.size(); i-- > (goes_on ? 1 : 0);) waiting_.push_back(std::move(next[i]));
+      if (!goes_on) return;
+      start = std::move(next[0]);
+      run.take(run.choices()[start.step.choice]);
+      here = add_step(start.step);
     }
   }
 
@@ -79,12 +101,29 @@ class Search {
     return static_cast<uint32_t>(steps_.size() - 1);
   }
 
-  // False: seen before, wrong, or the end.
-  bool arrive(const ExploreRun& run, uint32_t here, size_t length) {
-    if (!seen_.insert(run.state()).second) return false;
+  // What is to be tried from here: what does not sleep, or, if the state was seen before, no longer does.
+  std::vector<Waiting> arrive(const ExploreRun& run, uint32_t here, size_t length, Sleep sleep) {
+    const std::vector<Choice> choices = run.choices();
+    const auto [seen, is_new] = seen_.try_emplace(run.state());
+    const Sleep slept = std::move(seen->second);
+    if (is_new && !look(run, here, length, choices.empty())) return {};
+    if (!is_new) std::erase_if(sleep, [&](const Sleeper& one) { return !contains(slept, one); });
+    seen->second = sleep;
+
+    std::vector<Waiting> next;
+    for (uint32_t i = 0; i < choices.size(); ++i) {
+      const Sleeper choice{run.identity(choices[i]), run.changes(choices[i])};
+      if (contains(sleep, choice) || (!is_new && !contains(slept, choice))) continue;
+      next.push_back({{here, i}, still_asleep(sleep, choice)});
+      if (!breadth_first_) sleep.push_back(choice);
+    }
+    return next;
+  }
+
+  // At a new state. False: the search ends here.
+  bool look(const ExploreRun& run, uint32_t here, size_t length, bool final) {
     report_.path_longest = std::max(report_.path_longest, length);
     if (seen_.size() >= scenario_.states_max) report_.complete = false;
-    const bool final = run.choices().empty();
     std::string wrong = run.wrong();
     if (wrong.empty() && final) wrong = run.wrong_at_the_end();
     if (final) ++report_.final_states;
@@ -113,9 +152,9 @@ class Search {
   const Scenario& scenario_;
   const bool breadth_first_;
   ExploreReport report_;
-  std::deque<Step> waiting_;
+  std::deque<Waiting> waiting_;
   std::vector<Step> steps_;
-  std::unordered_set<StateHash, HashOfState> seen_;
+  std::unordered_map<StateHash, Sleep, HashOfState> seen_;  // with what was not tried there
   uint32_t trace_to_ = 0;
 };
 

@@ -21,6 +21,10 @@
 // epochs of links, and the numbers of control messages (links deliver once and in order, which is checked elsewhere);
 // the order of words that wait for company.
 //
+// Two choices that change different workers lead to the same state in either order, so only one order is tried, unless
+// the state between them can be reached in no other way. (These are sleep sets: every state is still reached, by fewer
+// ways.) Of two equal operations the first happens first.
+//
 // One thread; no other exploration at the same time on that thread.
 #pragma once
 
@@ -42,6 +46,7 @@ struct Operation {
   What what;
   uint32_t by = 0;
   uint32_t to = 0;
+  friend bool operator==(const Operation&, const Operation&) = default;
 };
 
 // A program. Each operation happens once, as soon or as late as it can; one that needs a reference is skipped if

@@ -127,14 +127,18 @@ std::vector<Choice> ExploreRun::choices() const {
   }
   for (uint32_t i = 0; i < scenario_.program.size(); ++i) {
     if (progress_[i].started || !may_happen(scenario_.program[i])) continue;
+    if (i > 0 && !progress_[i - 1].started && scenario_.program[i] == scenario_.program[i - 1])
+      continue;  // its twin first
     list.push_back({.what = Choice::What::operate, .rank = scenario_.program[i].by, .index = i});
   }
-  add_faults(list);
+  // First: they are the last to be possible, so what they leave to do must not count on them to be possible later.
+  std::vector<Choice> faults = this->faults(/*over=*/list.empty());
+  list.insert(list.begin(), faults.begin(), faults.end());
   return list;
 }
 
-void ExploreRun::add_faults(std::vector<Choice>& list) const {
-  const bool over = list.empty();  // nothing to be harmed any more
+std::vector<Choice> ExploreRun::faults(bool over) const {
+  std::vector<Choice> list;
   for (uint32_t a = 0; a < scenario_.workers && scenario_.cut && !cut_ && !over; ++a) {
     for (uint32_t b = a + 1; b < scenario_.workers; ++b) {
       list.push_back({.what = Choice::What::cut, .rank = a, .index = b});
@@ -142,6 +146,29 @@ void ExploreRun::add_faults(std::vector<Choice>& list) const {
   }
   if (scenario_.death && !dead_ && !over) list.push_back({.what = Choice::What::kill, .rank = *scenario_.death});
   if (dead_ && !declared_) list.push_back({.what = Choice::What::declare, .rank = *dead_});
+  return list;
+}
+
+uint32_t ExploreRun::changes(const Choice& choice) const {
+  uint32_t here = 1u << choice.rank;
+  switch (choice.what) {
+    case Choice::What::deliver:
+    case Choice::What::swallow:
+      // Connections come and go at both ends.
+      return choice.arrival.what == Arrival::What::frame ? here : here | 1u << rank_of(choice.arrival.from);
+    case Choice::What::cut: return here | 1u << choice.index;
+    case Choice::What::declare: return 1u << scenario_.workers;  // the coordinator
+    case Choice::What::kill:
+      for (const Arrival& arrival : world_->network().under_way()) {  // what it has sent is lost with it
+        if (rank_of(arrival.from) == choice.rank) here |= 1u << rank_of(arrival.to);
+      }
+      break;
+    case Choice::What::work:
+    case Choice::What::timers:
+    case Choice::What::operate:
+    case Choice::What::drop: break;
+  }
+  return here;
 }
 
 template <class F>

@@ -64,6 +64,11 @@ class ExploreRun {
   std::vector<Choice> choices() const;
   void take(const Choice& choice);
   std::string text_of(const Choice& choice) const;
+  // The same for the same choice after another order of the steps before it.
+  uint64_t identity(const Choice& choice) const;
+  // Whom it changes, beside what is under way to others: a bit for each rank, and one for the coordinator. Choices that
+  // change nobody in common lead to the same state in either order.
+  uint32_t changes(const Choice& choice) const;
 
   StateHash state() const;
   // What is wrong in this state; empty if nothing.
@@ -98,7 +103,8 @@ class ExploreRun {
   void watch_object();
   bool held() const;
   bool may_happen(const Operation& operation) const;
-  void add_faults(std::vector<Choice>& list) const;
+  // `over`: nothing else can happen, so there is nothing to be harmed any more.
+  std::vector<Choice> faults(bool over) const;
   // Of the two workers that were cut off from each other: the one's link to the other.
   const Link* link_of_cut(size_t side) const;
   bool cut_is_repaired() const;
@@ -110,7 +116,6 @@ class ExploreRun {
   uint32_t rank_of(const std::string& address) const;  // workers() for the coordinator
   bool alive(uint32_t rank) const { return rank >= scenario_.workers || !dead_ || *dead_ != rank; }
   References& references(uint32_t rank) const;
-  uint64_t identity(const Choice& choice) const;
   void add_worker(StateHash& hash, uint32_t rank) const;
   std::string wrong_tables(uint32_t rank) const;
 

@@ -78,7 +78,8 @@ struct Codec<T> {
   }
   static void decode(Reader& reader, T& out) {
     DepthGuard depth(reader);
-    if (!reader.array_header_of(kCount, name())) return;
+    constexpr std::string_view kName = name();
+    if (!reader.array_header_of(kCount, kName)) return;
     std::apply([&](auto&... field) { (wire::decode(reader, field), ...); }, FieldAccess::tie(out));
   }
   static std::string type_name() {
