@@ -316,10 +316,15 @@ void ExploreRun::start(uint32_t index) {
 void ExploreRun::watch_object() {
   if (!alive(scenario_.owner)) return;
   const auto& objects = references(scenario_.owner).owned().objects();
-  const bool there = std::any_of(objects.begin(), objects.end(),
-                                 [](const auto& entry) { return entry.second.state != Owned::State::expected; });
-  if (created_ && !there) freed_ = true;
-  created_ = created_ || there;
+  // One whose creation was lost with its creator never was an object, though those who hold references to it are told
+  // so.
+  using State = Owned::State;
+  const auto any = [&](std::initializer_list<State> states) {
+    return std::ranges::any_of(
+        objects, [&](const auto& entry) { return std::ranges::find(states, entry.second.state) != states.end(); });
+  };
+  created_ = created_ || any({State::pending, State::ready});
+  if (created_ && !any({State::pending, State::ready, State::failed})) freed_ = true;
   for (const auto& [id, object] : objects) created_ready_ = created_ready_ || object.state == Owned::State::ready;
 }
 
