@@ -14,6 +14,10 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 sees both where there are none: in std::optional, and in sums of strings.
   add_compile_options(-Wno-maybe-uninitialized -Wno-restrict)
+  # So does g++ 13 with references that it takes to be to temporaries.
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    add_compile_options(-Wno-dangling-reference)
+  endif()
 endif()
 if(HOLDFAST_WARNINGS_AS_ERRORS)
   add_compile_options(-Werror)

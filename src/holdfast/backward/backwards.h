@@ -80,6 +80,7 @@ class Backwards final : public Protocol, private ContextPost {
   void on_worker_lost(Step& step, const WorkerInfo& worker, uint64_t loss) override;
   void on_time(Step& step) override;
   Time next_wakeup() const override;
+  std::span<const KindName> kinds() const override { return kBackwardKinds; }
   bool idle() const override { return roots_.empty() && parts_.empty(); }
   std::string describe() const override;
   void stop(Step& step) override;

@@ -10,9 +10,9 @@ namespace holdfast {
 
 namespace {
 
-constexpr std::array<std::string_view, 12> kNames = {"",           "InvalidArgument", "NoSuchFunction", "Timeout",
-                                                     "WorkerLost", "Cancelled",       "RemoteError",    "Corrupt",
-                                                     "Overloaded", "Shutdown",        "RRefDeleted",    "Unavailable"};
+constexpr std::array<std::string_view, 13> kNames = {
+    "",        "InvalidArgument", "NoSuchFunction", "Timeout",     "WorkerLost",  "Cancelled",    "RemoteError",
+    "Corrupt", "Overloaded",      "Shutdown",       "RRefDeleted", "Unavailable", "FaultInjected"};
 
 std::string demangle(const char* mangled) {
   int status = 0;
@@ -41,6 +41,7 @@ void throw_failure(Failure failure) {
     case Code::shutdown: throw Shutdown(std::move(failure));
     case Code::rref_deleted: throw RRefDeleted(std::move(failure));
     case Code::unavailable: throw Unavailable(std::move(failure));
+    case Code::fault_injected: throw FaultInjected(std::move(failure));
   }
   throw Error(std::move(failure));
 }

@@ -25,6 +25,7 @@ enum class Code : uint8_t {
   shutdown = 9,          // this worker is shut down
   rref_deleted = 10,     // the reference's object is gone
   unavailable = 11,      // the system said no: port in use, address not ours, no route, no descriptor
+  fault_injected = 12,   // Options::faults made this call fail; it was not sent
 };
 
 std::string_view name_of(Code code);
@@ -63,6 +64,7 @@ HOLDFAST_ERROR_CLASS(Overloaded);
 HOLDFAST_ERROR_CLASS(Shutdown);
 HOLDFAST_ERROR_CLASS(RRefDeleted);
 HOLDFAST_ERROR_CLASS(Unavailable);
+HOLDFAST_ERROR_CLASS(FaultInjected);
 #undef HOLDFAST_ERROR_CLASS
 
 class WorkerLost : public Error {

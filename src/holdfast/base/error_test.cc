@@ -34,13 +34,14 @@ TEST(ErrorTest, EveryCodeHasItsClass) {
   expect_throws<Shutdown>(Code::shutdown, "Shutdown");
   expect_throws<RRefDeleted>(Code::rref_deleted, "RRefDeleted");
   expect_throws<Unavailable>(Code::unavailable, "Unavailable");
+  expect_throws<FaultInjected>(Code::fault_injected, "FaultInjected");
 }
 
 TEST(ErrorTest, NumbersFromAPeerAreChecked) {
   EXPECT_FALSE(is_code(0));
   EXPECT_TRUE(is_code(1));
-  EXPECT_TRUE(is_code(11));
-  EXPECT_FALSE(is_code(12));
+  EXPECT_TRUE(is_code(12));
+  EXPECT_FALSE(is_code(13));
   EXPECT_FALSE(is_code(255));
 }
 

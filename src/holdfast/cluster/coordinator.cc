@@ -128,6 +128,9 @@ std::string Coordinator::why_not(const Join& join, Rank rank, const std::string&
     return fmt::format("its name takes {} bytes and its address {}, over the limits of {} and {}", name.size(),
                        join.address.size(), kNameBytesMax, kAddressBytesMax);
   }
+  if (join.traits.size() > kTraitsBytesMax) {
+    return fmt::format("its traits take {} bytes, over the limit of {}", join.traits.size(), kTraitsBytesMax);
+  }
   if (auto holder = members_.find(rank); holder != members_.end()) {
     return fmt::format("rank {} is taken by {} at {}", rank.value, holder->second.info.name,
                        holder->second.info.address);
@@ -164,6 +167,9 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
   Member& member = members_[rank];
   member.info = {.name = name, .rank = rank, .incarnation = {++last_incarnation_}, .address = join.address};
   member.instance = join.instance;
+  member.traits = join.traits;
+  member.wants_traits = join.wants_traits;
+  if (member.wants_traits) ++wants_traits_count_;
   // Nothing from those who were lost before can have reached it.
   member.losses_settled = lost_.size();
   ++settled_count_;
@@ -175,7 +181,9 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
 
   if (!ready_ && members_.size() == options_.world_size) {
     ready_ = true;
-    broadcast(step, cluster_message(kReady));
+    broadcast(step, ready_message());
+  } else if (ready_ && wants_traits_count_ > 0) {
+    broadcast(step, cluster_message(kReady, Ready{{traits_of(member)}}));  // it itself has just heard of all
   }
   if (progress_at_ == kNever && !ready_) progress_at_ = after(step.now, options_.progress_every);
   try_settle(step);
@@ -199,8 +207,22 @@ void Coordinator::accept(Step& step, ConnectionId connection, Member& member, ui
                                                    .losses_settled = member.losses_settled}));
   tell_losses(step, connection, losses_seen);
   tell_settled(step, connection, 0);  // JOIN does not say what it has heard; twice does no harm
-  if (ready_) outbox_.send(step, connection, cluster_message(kReady));
+  if (ready_) outbox_.send(step, connection, ready_message());
   if (released_) outbox_.send(step, connection, cluster_message(kReleased));
+}
+
+WorkerTraits Coordinator::traits_of(const Member& member) {
+  return {.name = member.info.name,
+          .rank = member.info.rank,
+          .incarnation = member.info.incarnation,
+          .traits = member.traits};
+}
+
+MessagePtr Coordinator::ready_message() const {
+  if (wants_traits_count_ == 0) return cluster_message(kReady);
+  Ready ready;
+  for (const auto& [rank, member] : members_) ready.workers.push_back(traits_of(member));
+  return cluster_message(kReady, ready);
 }
 
 void Coordinator::tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen) {
@@ -267,6 +289,7 @@ void Coordinator::remove(Step& step, Rank rank, const std::string& why, Farewell
   const std::string reason = why.substr(0, kReasonBytesMax);
   set_quiet(place->second, false);
   const Member gone = std::move(place->second);
+  if (gone.wants_traits) --wants_traits_count_;
   members_.erase(place);
   names_.erase(gone.info.name);
   instances_.erase(gone.instance);

@@ -57,12 +57,16 @@ class Coordinator {
     uint64_t confirmed_round = 0;  // the last round it answered quiet with the same activity
     // Up to this loss, all that it received before hearing of the loss is confirmed. Never more than there are losses.
     uint64_t losses_settled = 0;
+    Bytes traits;  // as in its JOIN
+    bool wants_traits = false;
   };
 
   void on_frame(Step& step, ConnectionId connection, InFrame& frame);
   void on_join(Step& step, ConnectionId connection, const Join& join);
   std::string why_not(const Join& join, Rank rank, const std::string& name) const;
   void accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen);
+  static WorkerTraits traits_of(const Member& member);
+  MessagePtr ready_message() const;
   void tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen);
   void tell_settled(Step& step, ConnectionId connection, uint64_t settled_heard);
   void on_heartbeat(Step& step, Member& member, const Heartbeat& heartbeat);
@@ -108,9 +112,10 @@ class Coordinator {
   // Lost, and being started again: until they join.
   std::set<Rank> returning_;
   uint32_t last_incarnation_ = 0;
-  uint64_t frame_bytes_max_ = 0;  // that of those who are here
-  bool ready_ = false;            // the world was complete once
-  bool released_ = false;         // everybody may go
+  uint64_t frame_bytes_max_ = 0;   // that of those who are here
+  bool ready_ = false;             // the world was complete once
+  bool released_ = false;          // everybody may go
+  size_t wants_traits_count_ = 0;  // members who do
   size_t quiet_count_ = 0;
   bool checking_ = false;  // CHECK of round_ is under way
   uint64_t round_ = 0;

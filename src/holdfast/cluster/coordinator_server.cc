@@ -4,8 +4,8 @@
 
 namespace holdfast {
 
-CoordinatorServer::CoordinatorServer(CoordinatorOptions options, const ListenOptions& listen)
-    : coordinator_(std::move(options)), step_(steady_now()), transport_(*this) {
+CoordinatorServer::CoordinatorServer(CoordinatorOptions options, const ListenOptions& listen, TcpOptions tcp)
+    : coordinator_(std::move(options)), step_(steady_now()), transport_(*this, std::move(tcp)) {
   address_ = transport_.listen(listen).take();
   thread_ = std::thread([this] { serve(); });
   pthread_setname_np(thread_.native_handle(), "hf-coordinator");

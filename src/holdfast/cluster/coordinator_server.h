@@ -16,7 +16,7 @@ namespace holdfast {
 class CoordinatorServer final : private TransportEvents {
  public:
   // Starts to listen and to serve. Throws Unavailable if it cannot (port in use, ...).
-  CoordinatorServer(CoordinatorOptions options, const ListenOptions& listen);
+  CoordinatorServer(CoordinatorOptions options, const ListenOptions& listen, TcpOptions tcp = {});
   // Stops at once. Workers that are still there will miss it.
   ~CoordinatorServer() override;
 

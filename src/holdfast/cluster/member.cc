@@ -55,7 +55,9 @@ void Member::say_join(Step& step) {
                                          .address = address_,
                                          .instance = instance_,
                                          .frame_bytes_max = options_.frame_bytes_max,
-                                         .losses_seen = losses_seen_}));
+                                         .losses_seen = losses_seen_,
+                                         .traits = traits_,
+                                         .wants_traits = wants_traits_}));
 }
 
 void Member::on_closed(Step& step, const Failure& why) {
@@ -95,10 +97,11 @@ Status Member::on_frame(Step& step, InFrame& frame) {
   }
   if (kind == kWaiting) return with(Text(), [&](Text text) { waiting_ = std::move(text.text); });
   if (kind == kReady) {
-    if (state_ != State::accepted) return {};  // it overtook ACCEPTED, or is repeated
-    state_ = State::ready;
-    finish_join(step, {});
-    return {};
+    if (frame.message.body.empty()) {
+      on_ready(step, {});
+      return {};
+    }
+    return with(Ready(), [&](Ready ready) { on_ready(step, ready); });
   }
   if (kind == kHeartbeatAck) {
     return with(Counter64(), [&](Counter64 counter) {
@@ -131,6 +134,21 @@ void Member::join(Step& step, std::string address, Time deadline, Done done) {
   join_deadline_ = deadline;
   joined_ = std::move(done);
   dial(step);
+}
+
+void Member::set_traits(Bytes traits, bool wants_traits) {
+  HOLDFAST_CHECK(state_ == State::outside && traits.size() <= kTraitsBytesMax);
+  traits_ = std::move(traits);
+  wants_traits_ = wants_traits;
+}
+
+void Member::on_ready(Step& step, const Ready& ready) {
+  if (state_ != State::accepted && state_ != State::ready) return;  // it overtook ACCEPTED
+  Status status;
+  if (!ready.workers.empty()) status = events_.on_traits(step, ready.workers);
+  if (state_ == State::ready) return;  // repeated, or about a newcomer
+  state_ = State::ready;
+  finish_join(step, std::move(status));
 }
 
 void Member::finish_join(Step& step, Status status) {

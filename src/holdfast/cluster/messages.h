@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <holdfast/link/worker_info.h>
 #include <holdfast/wire/codecs.h>
@@ -55,8 +56,13 @@ struct Join {
   uint64_t instance = 0;         // random, one per start: tells a repeated JOIN from a second worker
   uint64_t frame_bytes_max = 0;  // must be the same everywhere: what one sends another must be able to read
   uint64_t losses_seen = 0;      // how many LOST it has heard, if it was here before
-  HOLDFAST_FIELDS(Join, job, name, rank, world_size, address, instance, frame_bytes_max, losses_seen)
+  Bytes traits;                  // what the layers above tell others of it: nobody here looks inside
+  bool wants_traits = false;     // it needs those of the others
+  HOLDFAST_FIELDS(Join, job, name, rank, world_size, address, instance, frame_bytes_max, losses_seen, traits,
+                  wants_traits)
 };
+// So that JOIN fits into the frame of a connection that is not trusted yet.
+inline constexpr size_t kTraitsBytesMax = 48 * 1024;
 
 struct Accepted {
   WorkerInfo self;
@@ -66,6 +72,22 @@ struct Accepted {
   // Up to this loss there is nothing to settle for the worker: they were before its time, or it has said so.
   uint64_t losses_settled = 0;
   HOLDFAST_FIELDS(Accepted, self, world_size, lease_ms, losses, losses_settled)
+};
+
+struct WorkerTraits {
+  std::string name;
+  Rank rank;
+  Incarnation incarnation;
+  Bytes traits;  // as in its JOIN
+
+  WorkerId id() const { return {rank, incarnation}; }
+  HOLDFAST_FIELDS(WorkerTraits, name, rank, incarnation, traits)
+};
+
+// READY, if somebody wants traits; else its body is empty. The first has all workers; after that, newcomers.
+struct Ready {
+  std::vector<WorkerTraits> workers;
+  HOLDFAST_FIELDS(Ready, workers)
 };
 
 // JOIN_REFUSED, WAITING, FENCED, LEAVE.

@@ -46,6 +46,11 @@ const Link* Links::find(const WorkerId& worker) const {
   return found == links_.end() ? nullptr : found->second.get();
 }
 
+const WorkerInfo* Links::peer_of(ConnectionId connection) const {
+  auto found = connections_.find(connection);
+  return found == connections_.end() ? nullptr : found->second->peer().get();
+}
+
 ConnectionId Links::connection_to(const WorkerId& worker) const {
   const Link* link = find(worker);
   return link != nullptr && link->up() ? link->connection() : ConnectionId{};

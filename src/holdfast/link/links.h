@@ -64,6 +64,8 @@ class Links {
   size_t link_count() const { return links_.size(); }
   size_t connection_count() const { return connections_.size() + strangers_.size(); }
   const Link* find(const WorkerId& worker) const;
+  // Whose link uses this connection; null: nobody's.
+  const WorkerInfo* peer_of(ConnectionId connection) const;
   // The connection that replies from this worker will come over; nothing while there is none.
   ConnectionId connection_to(const WorkerId& worker) const;
 

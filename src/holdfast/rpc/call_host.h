@@ -16,6 +16,7 @@ class Node;
 class Protocol;
 class ServedCall;
 struct Function;
+struct Options;
 namespace rpc_detail {
 struct PeerState;
 }
@@ -46,6 +47,8 @@ class Host : public CallHost {
   virtual const std::string& name() const = 0;
   // For calls without a timeout of their own.
   virtual Duration call_timeout() const = 0;
+  // Null: this worker was made without any, in a simulation.
+  virtual const Options* options_if_any() const { return nullptr; }
   virtual std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker) = 0;
   // The protocol that was registered under this index: see rpc/protocol.h.
   virtual Protocol& protocol(size_t index) = 0;

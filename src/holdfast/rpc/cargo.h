@@ -25,6 +25,8 @@ class OutgoingCargo : public Cargo {
   virtual Bytes load(Step& step, const WorkerPtr& to) = 0;
   // No more than so many come out of load(): a message that may become too large is refused before.
   virtual uint64_t bytes_max() const = 0;
+  // The same for the same things: how fault injection knows a call again.
+  virtual uint64_t fingerprint() const { return 0; }
 };
 
 class CargoUnloader {

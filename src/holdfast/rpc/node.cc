@@ -18,6 +18,18 @@ uint64_t bytes_with_cargo(const Message& message) {
   return message.total_bytes() + (cargo != nullptr ? cargo->bytes_max() : 0);
 }
 
+// The same for the same call. Attachments may be large: their sizes have to do.
+uint64_t fingerprint_of(const Message& message) {
+  const auto* cargo = static_cast<const OutgoingCargo*>(message.cargo.get());
+  uint64_t result = text_id({reinterpret_cast<const char*>(message.body.data()), message.body.size()});
+  result = result * 31 + (cargo != nullptr ? cargo->fingerprint() : 0);
+  for (const Attachment& attachment : message.attachments) result = result * 31 + attachment.bytes;
+  return result;
+}
+
+// Marks the numbers of messages that waited; those of a link never get so high.
+constexpr uint64_t kWaitedBit = uint64_t{1} << 63;
+
 }  // namespace
 
 Node::Node(NodeOptions options, CallHost& host)
@@ -40,11 +52,39 @@ uint64_t Node::send(Step& step, const WorkerPtr& to, std::shared_ptr<Message> me
     }
     load(step, to, *message);
   }
-  if (!is_self(to->id())) return links_.send(step, to, std::move(message), windowed);
+  if (!is_self(to->id())) return send_away(step, to, std::move(message), windowed);
   if (windowed) local_inflight_bytes_ += message->total_bytes();
   const Status status = on_message(step, self_, *message);
   HOLDFAST_CHECK(status.ok());  // our own message
   return 1;
+}
+
+uint64_t Node::send_away(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) {
+  if (faults_ && !stopped_ && !fenced_ && !links_.is_lost(to->id())) {
+    if (faults_->kills(*self_, *to)) step.closures.emplace_back([kill = kill_] { kill(); });
+    const uint64_t number = faults_->hold(step.now, *self_, to, message, windowed);
+    if (number != 0) return kWaitedBit | number;
+  }
+  return links_.send(step, to, std::move(message), windowed);
+}
+
+void Node::send_late(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) {
+  links_.send(step, to, std::move(message), windowed);
+}
+
+Status Node::inject_faults(const FaultOptions& faults, std::function<void()> kill) {
+  KindNames names = kind_names();
+  if (Status status = check(faults, names); !status.ok()) return status;
+  if (faults.any_for_messages()) faults_ = std::make_unique<MessageFaults>(faults, std::move(names));
+  kill_ = std::move(kill);
+  return {};
+}
+
+KindNames Node::kind_names() const {
+  KindNames names;
+  names.add(kRpcKinds);
+  for (const Registered& entry : protocols_) names.add(entry.protocol->kinds());
+  return names;
 }
 
 void Node::load(Step& step, const WorkerPtr& to, Message& message) {
@@ -70,11 +110,14 @@ Status Node::unload(Step& step, const WorkerPtr& from, Message& message) {
 }
 
 bool Node::has_room(const WorkerId& to, uint64_t bytes) const {
-  if (!is_self(to)) return links_.has_room(to, bytes);
+  if (!is_self(to)) {
+    return links_.has_room(to, bytes) && (!faults_ || faults_->has_room(to, bytes, options_.link.inflight_bytes_max));
+  }
   return local_inflight_bytes_ == 0 || local_inflight_bytes_ + bytes <= options_.link.inflight_bytes_max;
 }
 
 bool Node::maybe_sent(const WorkerId& to, uint64_t number) const {
+  if ((number & kWaitedBit) != 0) return faults_->has_left(to, number & ~kWaitedBit);
   return is_self(to) || links_.maybe_sent(to, number);
 }
 
@@ -85,7 +128,7 @@ void Node::grant_credit(Step& step, const WorkerId& from, uint64_t bytes) {
 }
 
 std::optional<Failure> Node::why_not_start(const Step& step, const WorkerInfo& to, const Function& function,
-                                           const Message& message, Time deadline) const {
+                                           const Message& message, Time deadline) {
   if (stopped_) {
     return Failure{.code = Code::shutdown,
                    .message = fmt::format("{} cannot be called: {}", function.name, stop_reason_)};
@@ -105,6 +148,9 @@ std::optional<Failure> Node::why_not_start(const Step& step, const WorkerInfo& t
   if (step.now >= deadline) {
     return Failure{.code = Code::timeout,
                    .message = fmt::format("{} on {} was not sent: its time was up before", function.name, to.name)};
+  }
+  if (faults_ && !is_self(to.id()) && !links_.is_lost(to.id())) {
+    return faults_->fail_call(*self_, to, message.kind, function.name, fingerprint_of(message));
   }
   return std::nullopt;
 }
@@ -183,9 +229,20 @@ void Node::on_accepted(Step&, const WorkerInfo& self) {
   links_.set_self(self);
 }
 
+void Node::set_traits(Bytes traits, bool wants_traits, Protocol& reader) {
+  HOLDFAST_CHECK(traits_reader_ == nullptr);
+  traits_reader_ = &reader;
+  member_.set_traits(std::move(traits), wants_traits);
+}
+
+Status Node::on_traits(Step& step, const std::vector<WorkerTraits>& workers) {
+  return traits_reader_ != nullptr ? traits_reader_->on_traits(step, workers) : Status();
+}
+
 void Node::on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) {
   // First the calls: whether they were sent is known only while the link is there.
   calls_.on_worker_lost(step, worker, reason);
+  if (faults_) faults_->forget(step, worker.id());
   links_.lose(step, worker.id(),
               {.code = Code::worker_lost, .message = fmt::format("{} is lost: {}", worker.name, reason)});
   for (const Registered& entry : protocols_) entry.protocol->on_worker_lost(step, worker, number);
@@ -206,6 +263,7 @@ void Node::on_fenced(Step& step, const std::string& reason) {
                     .message = fmt::format("this worker was declared lost: {}", reason),
                     .worker = self_ ? self_->name : ""};
   calls_.fail_all(step, why);
+  if (faults_) faults_->forget_all(step);
   links_.close_all(step, why);
   step.room_opened = true;
 }
@@ -213,7 +271,7 @@ void Node::on_fenced(Step& step, const std::string& reason) {
 // ---- the end
 
 bool Node::quiet() const {
-  return calls_.idle() && links_.settled() &&
+  return calls_.idle() && links_.settled() && (!faults_ || faults_->idle()) &&
          std::all_of(protocols_.begin(), protocols_.end(),
                      [](const Registered& entry) { return entry.protocol->idle(); });
 }
@@ -246,6 +304,7 @@ void Node::stop(Step& step, const std::string& why) {
   calls_.refuse_new(why);
   calls_.fail_all(step, failure);
   for (const Registered& entry : protocols_) entry.protocol->stop(step);
+  if (faults_) faults_->forget_all(step);
   links_.close_all(step, failure);
   step.room_opened = true;
 }
@@ -287,6 +346,7 @@ void Node::collect(ConnectionId connection, size_t bytes_max, std::vector<OutFra
 void Node::on_time(Step& step) {
   member_.on_time(step);
   if (!stopped_) {
+    if (faults_) faults_->on_time(step, *this);
     links_.on_time(step);
     calls_.on_time(step);
     for (const Registered& entry : protocols_) entry.protocol->on_time(step);
@@ -298,6 +358,7 @@ Time Node::next_wakeup() const {
   if (stopped_) return member_.next_wakeup();
   Time next = std::min({member_.next_wakeup(), links_.next_wakeup(), calls_.next_wakeup()});
   for (const Registered& entry : protocols_) next = std::min(next, entry.protocol->next_wakeup());
+  if (faults_) next = std::min(next, faults_->next_wakeup());
   return next;
 }
 

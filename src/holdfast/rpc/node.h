@@ -5,12 +5,15 @@
 #pragma once
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <holdfast/cluster/member.h>
 #include <holdfast/link/links.h>
 #include <holdfast/rpc/calls.h>
+#include <holdfast/rpc/message_faults.h>
 #include <holdfast/rpc/protocol.h>
 
 namespace holdfast {
@@ -22,7 +25,7 @@ struct NodeOptions {
   uint64_t seed = 0;
 };
 
-class Node final : private LinkReceiver, private MemberEvents, private Post {
+class Node final : private LinkReceiver, private MemberEvents, private Post, private FaultsPost {
  public:
   Node(NodeOptions options, CallHost& host);
 
@@ -34,10 +37,20 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   const WorkerPtr& self() const { return self_; }
   uint64_t frame_bytes_max() const { return options_.frame_bytes_max; }
 
+  // From now on messages fail, wait, or end the process: `kill` is called for that, outside the lock. Call it when all
+  // protocols are there. Fails for kinds that none of them knows, and other nonsense.
+  Status inject_faults(const FaultOptions& faults, std::function<void()> kill);
+  const MessageFaults* faults() const { return faults_.get(); }
+  // The names of all messages that are sent to other workers.
+  KindNames kind_names() const;
+
   // Messages of the kinds first to last go to this protocol, which outlives the node.
   void add_protocol(Kind first, Kind last, Protocol& protocol);
   // Who takes the cargo of calls and replies that arrive.
   void set_cargo_unloader(CargoUnloader& unloader) { unloader_ = &unloader; }
+  // What a layer above tells others of this worker, and who hears what they tell; before join. Only one layer may.
+  void set_traits(Bytes traits, bool wants_traits, Protocol& reader);
+  bool has_traits() const { return traits_reader_ != nullptr; }
   // What stands above rpc has nothing left to confirm from before this loss: see Member::report_settled.
   void report_settled(Step& step, uint64_t loss) { member_.report_settled(step, loss); }
   bool is_lost(const WorkerId& worker) const { return links_.is_lost(worker); }
@@ -88,6 +101,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   void on_fenced(Step& step, const std::string& text) override;
   // MemberEvents (on_fenced above serves both)
   void on_accepted(Step& step, const WorkerInfo& self) override;
+  Status on_traits(Step& step, const std::vector<WorkerTraits>& workers) override;
   void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) override;
   void on_settled(Step& step, uint64_t number) override;
   void on_check(Step& step, uint64_t round) override;
@@ -95,9 +109,14 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   bool maybe_sent(const WorkerId& to, uint64_t number) const override;
   void grant_credit(Step& step, const WorkerId& from, uint64_t bytes) override;
 
+  // FaultsPost
+  void send_late(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed) override;
+
+  // Hands it to the link, or to the faults.
+  uint64_t send_away(Step& step, const WorkerPtr& to, MessagePtr message, bool windowed);
   void load(Step& step, const WorkerPtr& to, Message& message);
   std::optional<Failure> why_not_start(const Step& step, const WorkerInfo& to, const Function& function,
-                                       const Message& message, Time deadline) const;
+                                       const Message& message, Time deadline);
   bool quiet() const;
   // In shutdown: tells the coordinator when this worker falls quiet or gets busy again.
   void follow_quiet(Step& step);
@@ -111,6 +130,9 @@ class Node final : private LinkReceiver, private MemberEvents, private Post {
   Calls calls_;
   std::vector<Registered> protocols_;
   CargoUnloader* unloader_ = nullptr;
+  std::unique_ptr<MessageFaults> faults_;  // null: none
+  std::function<void()> kill_;
+  Protocol* traits_reader_ = nullptr;
   WorkerPtr self_;
   uint64_t local_inflight_bytes_ = 0;  // of calls to oneself that have not begun
   uint64_t protocol_messages_ = 0;     // sent and received

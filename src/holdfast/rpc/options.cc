@@ -107,9 +107,12 @@ Options Options::from_env() {
   if (const std::string job = variable("HOLDFAST_JOB"); !job.empty()) options.job = job;
   options.bind = variable("HOLDFAST_BIND");
   options.advertise = variable("HOLDFAST_ADVERTISE");
-  options.plain_network = variable("HOLDFAST_PLAIN_NETWORK") == "1";
+  options.security = Security::from_env().take();
   if (auto lease_ms = number("HOLDFAST_LEASE_MS", 1, INT32_MAX)) options.lease = std::chrono::milliseconds(*lease_ms);
   if (auto threads = number("HOLDFAST_HANDLER_THREADS", 1, 4096)) options.handler_threads = static_cast<int>(*threads);
+  if (const std::string faults = variable("HOLDFAST_FAULTS"); !faults.empty()) {
+    options.faults = FaultOptions::load(faults);
+  }
   return options;
 }
 
@@ -132,23 +135,28 @@ void validate(const Options& options) {
   }
   for (const auto& [value, name] :
        {std::pair{options.timeout, "timeout"}, std::pair{options.join_timeout, "join_timeout"},
-        std::pair{options.shutdown_timeout, "shutdown_timeout"}, std::pair{options.lease, "lease"}}) {
+        std::pair{options.shutdown_timeout, "shutdown_timeout"}, std::pair{options.lease, "lease"},
+        std::pair{options.handshake_timeout, "handshake_timeout"}}) {
     if (value <= Duration::zero()) refuse(fmt::format("{} must be longer than zero", name));
   }
   if (options.frame_bytes_max < 1024) refuse("frame_bytes_max must be at least 1024");
   if (options.inflight_bytes_max == 0) refuse("inflight_bytes_max must be at least 1");
+  if (options.strangers_max == 0) refuse("strangers_max must be at least 1");
   for (const std::string& name : options.allowed_operators) {
     const size_t colons = name.find("::");
     if (colons == 0 || colons == std::string::npos || colons + 2 == name.size()) {
       refuse(fmt::format("allowed_operators has \"{}\": an operator's name is like \"aten::from_file\"", name));
     }
   }
-  if (options.plain_network) return;
+  make_tls(options.security).take();
+  if (is_protected(options.security) || options.security.mode == SecurityMode::plain) return;
   const bool coordinator_is_local = options.coordinator.empty() || is_loopback(resolve(options.coordinator).take());
   if (!coordinator_is_local || !stays_on_loopback(options.bind)) {
     refuse(fmt::format(
-        "this worker would speak beyond this machine ({}), but its connections are neither encrypted nor "
-        "authenticated; if the network is yours alone, set Options::plain_network (HOLDFAST_PLAIN_NETWORK=1)",
+        "this worker would speak beyond this machine ({}), but has neither a secret nor certificates, so everybody "
+        "could "
+        "call it: give all workers the same secret (HOLDFAST_SECRET_FILE, or Options::security), or, if the network is "
+        "yours alone, say so with Options::security.mode = plain (HOLDFAST_SECURITY=plain)",
         coordinator_is_local ? "bind " + options.bind : "coordinator " + options.coordinator));
   }
 }

@@ -5,11 +5,14 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <holdfast/base/time.h>
+#include <holdfast/rpc/fault_options.h>
+#include <holdfast/transport/security.h>
 
 namespace holdfast {
 
@@ -36,8 +39,12 @@ struct Options {
   std::string advertise;
   uint16_t port_first = 0;  // 0: any free port
   uint16_t port_last = 0;
-  // Connections are neither encrypted nor authenticated yet; without this, only loopback is used.
-  bool plain_network = false;
+  // Who may speak with this worker, and who may listen: see docs/security.md. Without a secret or certificates only
+  // loopback is used, unless the mode is plain by name.
+  Security security;
+  // A stranger has so long to prove itself. Where so many have not yet, the one that has tried longest must go.
+  Duration handshake_timeout = std::chrono::seconds(10);
+  uint32_t strangers_max = 256;
 
   int handler_threads = 0;  // 0: one per core, at least two; any number from 1 on is correct
 
@@ -52,6 +59,16 @@ struct Options {
   // Operators of libtorch that others may call here beyond those that only compute: by name ("aten::from_file"), or a
   // whole namespace ("my_ops::*"). See docs/operators.md.
   std::vector<std::string> allowed_operators;
+
+  // Devices of tensors, "cuda:0": see docs/tensor.md. device_maps: by the name of a worker that this one calls, to
+  // which of its devices tensors on a device of ours go; results come back the other way. devices: those that this
+  // worker uses at all; empty: those that maps name, its own and the others'. Both are checked against all workers at
+  // join.
+  std::map<std::string, std::map<std::string, std::string>> device_maps;
+  std::vector<std::string> devices;
+
+  // Faults to make on purpose, for tests of the program: see docs/faults.md.
+  FaultOptions faults;
 
   // Gets the text about references that are still held at shutdown(); unset: it goes to stderr.
   std::function<void(const std::string& text)> on_held_at_shutdown;

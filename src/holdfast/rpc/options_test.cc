@@ -39,7 +39,12 @@ class WithEnvironment {
                                            "HOLDFAST_BIND",
                                            "HOLDFAST_ADVERTISE",
                                            "HOLDFAST_LEASE_MS",
-                                           "HOLDFAST_PLAIN_NETWORK",
+                                           "HOLDFAST_SECURITY",
+                                           "HOLDFAST_SECRET_FD",
+                                           "HOLDFAST_SECRET_FILE",
+                                           "HOLDFAST_CA_FILE",
+                                           "HOLDFAST_CERT_FILE",
+                                           "HOLDFAST_KEY_FILE",
                                            "HOLDFAST_HANDLER_THREADS",
                                            "RANK",
                                            "WORLD_SIZE",
@@ -83,7 +88,7 @@ TEST(OptionsFromEnv, OurOwnLauncher) {
                                 {"HOLDFAST_BIND", "lo"},
                                 {"HOLDFAST_ADVERTISE", "node7"},
                                 {"HOLDFAST_LEASE_MS", "1500"},
-                                {"HOLDFAST_PLAIN_NETWORK", "1"},
+                                {"HOLDFAST_SECURITY", "plain"},
                                 {"HOLDFAST_HANDLER_THREADS", "3"},
                                 {"RANK", "7"},  // ours comes first
                                 {"WORLD_SIZE", "9"}});
@@ -96,7 +101,7 @@ TEST(OptionsFromEnv, OurOwnLauncher) {
   EXPECT_EQ(options.bind, "lo");
   EXPECT_EQ(options.advertise, "node7");
   EXPECT_EQ(options.lease, Duration(1500ms));
-  EXPECT_TRUE(options.plain_network);
+  EXPECT_EQ(options.security.mode, SecurityMode::plain);
   EXPECT_EQ(options.handler_threads, 3);
 }
 
@@ -171,6 +176,10 @@ TEST(OptionsFromEnv, WrongValuesAreNamed) {
                   "MASTER_PORT=0");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_LEASE_MS", "0"}}), "HOLDFAST_LEASE_MS=0");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_HANDLER_THREADS", "many"}}), "HOLDFAST_HANDLER_THREADS=many");
+  EXPECT_CONTAINS(refusal({{"HOLDFAST_SECURITY", "none"}}), "HOLDFAST_SECURITY");
+  EXPECT_CONTAINS(refusal({{"HOLDFAST_SECRET_FD", "x"}}), "HOLDFAST_SECRET_FD=x");
+  EXPECT_CONTAINS(refusal({{"HOLDFAST_SECRET_FD", "0"}}), "HOLDFAST_SECRET_FD=0");
+  EXPECT_CONTAINS(refusal({{"HOLDFAST_SECRET_FILE", "/nowhere/secret"}}), "/nowhere/secret");
 }
 
 // ---- validate
@@ -197,6 +206,11 @@ TEST(Validate, TellsWhatCannotBe) {
   EXPECT_CONTAINS(invalid([](Options& o) { o.frame_bytes_max = 10; }), "frame_bytes_max");
   EXPECT_CONTAINS(invalid([](Options& o) { o.inflight_bytes_max = 0; }), "inflight_bytes_max");
   EXPECT_CONTAINS(invalid([](Options& o) { o.coordinator = "nonsense"; }), "nonsense");
+  EXPECT_CONTAINS(invalid([](Options& o) { o.security.mode = SecurityMode::secret; }), "there is none");
+  EXPECT_CONTAINS(invalid([](Options& o) { o.security.secret = Secret("short"); }), "too short");
+  EXPECT_CONTAINS(invalid([](Options& o) { o.security.cert_file = "/x"; }), "ca_file is missing");
+  EXPECT_CONTAINS(invalid([](Options& o) { o.handshake_timeout = 0s; }), "handshake_timeout");
+  EXPECT_CONTAINS(invalid([](Options& o) { o.strangers_max = 0; }), "strangers_max");
 }
 
 TEST(Validate, BeyondThisMachineOnlyWhenToldTo) {
@@ -206,11 +220,13 @@ TEST(Validate, BeyondThisMachineOnlyWhenToldTo) {
            [](Options& o) { o.bind = "::"; },
            [](Options& o) { o.bind = "eth0"; },
        }) {
-    EXPECT_CONTAINS(invalid(change), "plain_network");
+    EXPECT_CONTAINS(invalid(change), "HOLDFAST_SECURITY=plain");
     Options options;
     change(options);
-    options.plain_network = true;
-    EXPECT_NO_THROW(validate(options));
+    for (const Security& security : {Security{.mode = SecurityMode::plain}, Security{.secret = make_secret()}}) {
+      options.security = security;
+      EXPECT_NO_THROW(validate(options));
+    }
   }
   for (const char* bind : {"lo", "localhost", "127.0.0.1", "127.5.0.1", "::1"}) {
     Options options;
@@ -223,6 +239,16 @@ TEST(Validate, IsWhatAWorkerAsksFirst) {
   Options options;
   options.rank = 3;
   expect_throw<InvalidArgument>([&] { Worker worker(options); });
+}
+
+TEST(Validate, DeviceMapsAreForProgramsThatUseLibtorch) {
+  for (const bool maps : {true, false}) {
+    Options options;
+    if (maps) options.device_maps = {{"worker1", {{"cuda:0", "cuda:0"}}}};
+    if (!maps) options.devices = {"cuda:0"};
+    const auto error = expect_throw<InvalidArgument>([&] { Worker worker(options); });
+    EXPECT_CONTAINS(error.what(), "link to holdfast::torch");
+  }
 }
 
 }  // namespace

@@ -6,11 +6,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <holdfast/cluster/messages.h>
 #include <holdfast/link/step.h>
 #include <holdfast/link/worker_info.h>
+#include <holdfast/wire/kind.h>
 
 namespace holdfast {
 
@@ -26,8 +29,12 @@ class Protocol {
   virtual void on_worker_lost(Step&, const WorkerInfo&, [[maybe_unused]] uint64_t loss) {}
   // Nothing that the workers of the losses up to this one sent is on its way any more, to anybody.
   virtual void on_settled(Step&, [[maybe_unused]] uint64_t loss) {}
+  // See MemberEvents::on_traits; for the one that set traits on its node.
+  virtual Status on_traits(Step&, const std::vector<WorkerTraits>&) { return {}; }
   virtual void on_time(Step&) {}
   virtual Time next_wakeup() const { return kNever; }
+  // The names of its messages, by which faults are asked for.
+  virtual std::span<const KindName> kinds() const { return {}; }
   // Nothing is under way: a condition of the end of a job.
   virtual bool idle() const = 0;
   // What is under way, for people; empty if nothing.

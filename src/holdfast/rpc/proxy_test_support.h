@@ -111,6 +111,11 @@ class Proxy {
     blocked_ = blocked;
     if (blocked) cut_all();
   }
+  // The connections of now stay open, but nothing moves on them any more. New ones are forwarded as ever.
+  void freeze_all() {
+    freeze_requested_ = true;
+    wake();
+  }
   int cuts() const { return cuts_; }
   int connections() const { return connections_; }
 
@@ -123,6 +128,7 @@ class Proxy {
     Socket sides[2];
     Direction from[2];  // from[i]: read from sides[i], to be written to the other
     std::optional<uint64_t> cut_in_bytes;
+    bool frozen = false;
     bool dead = false;
   };
 
@@ -138,8 +144,8 @@ class Proxy {
       polled.push_back({.fd = wake_.fd(), .events = POLLIN, .revents = 0});
       for (const Pair& pair : pairs_) {
         for (int side = 0; side < 2; ++side) {
-          const bool reads = !pair.from[side].ended && pair.from[side].waiting.size() < kBufferBytes;
-          const bool writes = !pair.from[1 - side].waiting.empty();
+          const bool reads = !pair.frozen && !pair.from[side].ended && pair.from[side].waiting.size() < kBufferBytes;
+          const bool writes = !pair.frozen && !pair.from[1 - side].waiting.empty();
           polled.push_back({.fd = pair.sides[side].fd(),
                             .events = static_cast<short>((reads ? POLLIN : 0) | (writes ? POLLOUT : 0)),
                             .revents = 0});
@@ -148,10 +154,18 @@ class Proxy {
       ::poll(polled.data(), polled.size(), 1000);
       size_t at = 2;
       for (Pair& pair : pairs_) {
+        if (pair.frozen) {
+          if (((polled[at].revents | polled[at + 1].revents) & (POLLHUP | POLLERR)) != 0) reset(pair);
+          at += 2;
+          continue;
+        }
         for (int side = 0; side < 2; ++side, ++at) {
           if ((polled[at].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(pair, side);
         }
         for (int side = 0; side < 2; ++side) write_to(pair, side);
+      }
+      if (freeze_requested_.exchange(false)) {
+        for (Pair& pair : pairs_) pair.frozen = true;
       }
       if (cut_requested_.exchange(false)) {
         for (Pair& pair : pairs_) cut(pair);
@@ -232,6 +246,7 @@ class Proxy {
   std::list<Pair> pairs_;
   std::atomic<uint64_t> cut_bytes_max_ = 0;
   std::atomic<bool> cut_requested_ = false;
+  std::atomic<bool> freeze_requested_ = false;
   std::atomic<bool> blocked_ = false;
   std::atomic<bool> stopping_ = false;
   std::atomic<int> cuts_ = 0;

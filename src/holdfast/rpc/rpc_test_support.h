@@ -147,10 +147,12 @@ inline void shut_down(const std::vector<Worker*>& workers) {
 // A coordinator on loopback, and the options of those who join it.
 class TestCoordinator {
  public:
-  explicit TestCoordinator(int world_size, Duration lease = 30s, std::string job = "test")
+  explicit TestCoordinator(int world_size, Duration lease = 30s, std::string job = "test", Security security = {})
       : world_size_(world_size),
         job_(std::move(job)),
-        server_({.job = job_, .world_size = static_cast<uint32_t>(world_size), .lease = lease}, {}) {}
+        security_(std::move(security)),
+        server_({.job = job_, .world_size = static_cast<uint32_t>(world_size), .lease = lease}, {},
+                {.tls = make_tls(security_).take()}) {}
 
   Options options(int rank) const {
     Options options;
@@ -158,6 +160,7 @@ class TestCoordinator {
     options.world_size = world_size_;
     options.coordinator = server_.address();
     options.job = job_;
+    options.security = security_;
     options.timeout = kPatience;
     options.join_timeout = kPatience;
     options.shutdown_timeout = kPatience;
@@ -170,6 +173,7 @@ class TestCoordinator {
  private:
   const int world_size_;
   const std::string job_;
+  const Security security_;
   CoordinatorServer server_;
 };
 

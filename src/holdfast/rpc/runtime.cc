@@ -1,5 +1,8 @@
 #include <holdfast/rpc/runtime.h>
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -52,12 +55,25 @@ NodeOptions node_options(const Options& options) {
   node.link.inflight_bytes_max = options.inflight_bytes_max;
   node.frame_bytes_max = options.frame_bytes_max;
   node.seed = random_seed();
+  node.link.reliable = !options.faults.tampers();
   return node;
+}
+
+// Workers that are told the same must not do the same at the same time.
+uint64_t frame_seed(const Options& options) {
+  return options.faults.seed * 31 + static_cast<uint64_t>(options.rank.value_or(0));
 }
 
 size_t handler_threads(const Options& options) {
   if (options.handler_threads > 0) return static_cast<size_t>(options.handler_threads);
   return std::max(2u, std::thread::hardware_concurrency());
+}
+
+TcpOptions tcp_options(const Options& options) {
+  return {.frame_bytes_max = options.frame_bytes_max,
+          .tls = make_tls(options.security).take(),
+          .handshake_timeout = options.handshake_timeout,
+          .strangers_max = options.strangers_max};
 }
 
 // Options with a coordinator whose address is numeric; starts one first where this worker hosts it.
@@ -74,7 +90,7 @@ Options with_coordinator(Options options, std::unique_ptr<CoordinatorServer>& se
     coordinator.job = options.job;
     coordinator.world_size = static_cast<uint32_t>(options.world_size);
     coordinator.lease = options.lease;
-    server = std::make_unique<CoordinatorServer>(coordinator, listen);
+    server = std::make_unique<CoordinatorServer>(coordinator, listen, tcp_options(options));
     options.coordinator = server->address();
   } else {
     options.coordinator = resolve(options.coordinator).take().text();
@@ -128,9 +144,18 @@ Runtime::Runtime(Options options, Worker* worker)
       worker_(worker),
       node_(node_options(options_), *this),
       protocols_(make_protocols(node_, *this)),
-      transport_(*this, TcpOptions{.frame_bytes_max = options_.frame_bytes_max}),
+      carrier_(*this, tcp_options(options_), options_.faults, frame_seed(options_),
+               [this](ConnectionId connection) { return frame_faults(connection); }),
+      transport_(carrier_.tcp()),
       executor_({.threads = handler_threads(options_), .name = "hf-handler"}),
-      io_([this] { turn(); }, "hf-network") {}
+      io_([this] { turn(); }, "hf-network") {
+  node_.inject_faults(options_.faults, [] { ::kill(::getpid(), SIGKILL); }).check();
+  if ((!options_.device_maps.empty() || !options_.devices.empty()) && !node_.has_traits()) {
+    throw_failure({.code = Code::invalid_argument,
+                   .message = "Options::device_maps and devices are for programs that send tensors: link to "
+                              "holdfast::torch and include <holdfast/torch.h>"});
+  }
+}
 
 Runtime::~Runtime() { stop("the worker was destroyed"); }
 
@@ -171,6 +196,7 @@ void Runtime::perform(Step& step) {
   for (Step::Dial& dial : step.dials) transport_.connect(dial.connection, dial.address);
   for (ConnectionId connection : step.trusts) transport_.trust(connection);
   for (ConnectionId connection : step.flushes) transport_.flush(connection);
+  if (carrier_.faulty() != nullptr && !step.flushes.empty()) wake_for_held_frames();
   for (Step::Close& close : step.closes) transport_.close(close.connection, std::move(close.why));
   if (step.room_opened && room_waiters_ > 0) room_.notify_all();
   for (Step::Completed& completed : step.completed) completed.completion(std::move(completed.result));
@@ -222,9 +248,25 @@ void Runtime::run_inline(std::shared_ptr<Work> work) {
   flush_deferred();
 }
 
+FaultPlan Runtime::frame_faults(ConnectionId connection) {
+  std::lock_guard lock(mutex_);
+  const WorkerInfo* peer = node_.links().peer_of(connection);
+  if (peer == nullptr || !self_ || !options_.faults.made_by(self_->name)) return {};
+  return options_.faults.towards(peer->name).frame_plan();
+}
+
+void Runtime::wake_for_held_frames() {
+  {
+    std::lock_guard lock(mutex_);
+    if (carrier_.faulty()->next_wakeup() >= sleeping_until_) return;
+  }
+  transport_.interrupt();
+}
+
 void Runtime::turn() {
   StepScope step;
   Time until;
+  if (carrier_.faulty() != nullptr) carrier_.faulty()->on_time(step->now);
   {
     std::lock_guard lock(mutex_);
     // What the last holder of the role left when it lost it.
@@ -232,6 +274,7 @@ void Runtime::turn() {
     take_deferred(*step);
     if (node_.next_wakeup() <= step->now) node_.on_time(*step);
     until = node_.next_wakeup();
+    if (carrier_.faulty() != nullptr) until = std::min(until, carrier_.faulty()->next_wakeup());
     sleeping_until_ = until;
   }
   perform(*step);
@@ -590,7 +633,9 @@ WorkerStats Runtime::stats() const {
           .links = node_.links().link_count(),
           .calls_made = node_.calls().made_count(),
           .calls_served = node_.calls().served_count(),
-          .threads = executor_.stats().threads};
+          .threads = executor_.stats().threads,
+          .faults = (node_.faults() != nullptr ? node_.faults()->count() : 0) +
+                    (carrier_.faulty() != nullptr ? carrier_.faulty()->counts().total() : 0)};
 }
 
 // ---- for templates

@@ -16,6 +16,7 @@
 #include <holdfast/base/executor.h>
 #include <holdfast/base/future.h>
 #include <holdfast/cluster/coordinator_server.h>
+#include <holdfast/rpc/carrier.h>
 #include <holdfast/rpc/io_threads.h>
 #include <holdfast/rpc/node.h>
 #include <holdfast/rpc/options.h>
@@ -60,6 +61,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   std::shared_ptr<Host> share() override { return shared_from_this(); }
   const std::string& name() const override { return self_->name; }
   Duration call_timeout() const override { return options_.timeout; }
+  const Options* options_if_any() const override { return &options_; }
   std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker) override;
   Protocol& protocol(size_t index) override { return *protocols_.at(index); }
   void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
@@ -83,6 +85,10 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   void run_inline(std::shared_ptr<Work> work);
   // One turn of the thread that waits for the network.
   void turn();
+  // Of Options::faults, for the frames of one connection.
+  FaultPlan frame_faults(ConnectionId connection);
+  // Frames that are held back may be due before the waiting thread wakes.
+  void wake_for_held_frames();
   // mutex_ held: the waiting thread sleeps past what the Node now wants.
   bool overslept() const { return node_.next_wakeup() < sleeping_until_; }
   // Messages may wait a little so that several go out in one write. All with mutex_ held: whether a call that was
@@ -120,7 +126,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   std::condition_variable left_;  // the connection to the coordinator has ended
   std::unordered_map<WorkerId, std::weak_ptr<const rpc_detail::PeerState>> peers_;
 
-  TcpTransport transport_;
+  Carrier carrier_;
+  TcpTransport& transport_;  // inside it
   Executor executor_;
   IoThreads io_;
 

@@ -25,6 +25,7 @@ struct WorkerStats {
   size_t calls_made = 0;    // under way
   size_t calls_served = 0;  // under way
   size_t threads = 0;       // that run handlers
+  uint64_t faults = 0;      // made so far: Options::faults
 };
 
 class Worker {

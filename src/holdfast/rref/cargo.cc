@@ -27,6 +27,12 @@ uint64_t ReferenceCargo::bytes_max() const {
   return total;
 }
 
+uint64_t ReferenceCargo::fingerprint() const {
+  uint64_t result = 0;
+  for (const ReferencePtr& reference : list_) result = result * 31 + std::hash<RRefId>()(reference->rref);
+  return result;
+}
+
 ArrivedReferences::~ArrivedReferences() {
   if (HOLDFAST_CANARY(undecoded_kept) && !taken) {
     for (const ReferencePtr& reference : list) reference->entered = false;

@@ -39,6 +39,7 @@ class ReferenceCargo final : public OutgoingCargo {
   void set_created(ReferencePtr reference) { created_ = std::move(reference); }
   Bytes load(Step& step, const WorkerPtr& to) override;
   uint64_t bytes_max() const override;
+  uint64_t fingerprint() const override;
 
  private:
   References& references_;

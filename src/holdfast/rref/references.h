@@ -58,6 +58,7 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   void on_settled(Step& step, uint64_t loss) override;
   void on_time(Step& step) override;
   Time next_wakeup() const override { return std::min(controls_.next_wakeup(), owned_.next_wakeup()); }
+  std::span<const KindName> kinds() const override { return kRRefKinds; }
   bool idle() const override { return used_.idle() && controls_.empty(); }
   std::string describe() const override;
   std::string leftovers() const override;

@@ -25,7 +25,7 @@ NodeOptions node_options(const WorldOptions& world, uint32_t rank, uint32_t life
   node.member.world_size = world.workers;
   node.member.coordinator = kCoordinatorAddress;
   node.link = world.link;
-  node.link.reliable = is_reliable(world.network);
+  node.link.reliable = is_reliable(world.network) && !world.faults.tampers();
   node.link.inflight_bytes_max = world.inflight_bytes_max;
   node.seed = (world.seed * 1000003 + rank) * 1009 + life;
   return node;
@@ -100,7 +100,13 @@ SimWorker::SimWorker(World& world, uint32_t rank, uint32_t life)
                     ? std::make_unique<Repeater>(node_, *this, world.network(), world.repetition())
                     : nullptr),
       protocols_(make_protocols(node_, *this)),
-      transport_(world.network().make_transport(address_, *this)) {
+      transport_(make_transport()) {
+  node_
+      .inject_faults(world.options().faults,
+                     [this] {
+                       if (alive_) die();
+                     })
+      .check();
   step_node([&](Step& step) {
     node_.member().join(step, address_, kNever, [this](Status status) { joined_ = status.ok(); });
   });
@@ -113,6 +119,25 @@ SimWorker::~SimWorker() {
 
 Time SimWorker::now() { return world_.now(); }
 
+std::unique_ptr<Transport> SimWorker::make_transport() {
+  const FaultOptions& faults = world_.options().faults;
+  const auto make = [this](TransportEvents& events) { return world_.network().make_transport(address_, events); };
+  if (!faults.any_for_frames()) return make(*this);
+  auto faulty = std::make_unique<FaultyTransport>(
+      static_cast<TransportEvents&>(*this),
+      FaultPlan{.drop = faults.tampers() ? 1.0 : 0.0, .seed = faults.seed * 31 + rank_},
+      [this] { return world_.now(); }, make, [this](ConnectionId connection) { return frame_faults(connection); });
+  faulty_ = faulty.get();
+  return faulty;
+}
+
+FaultPlan SimWorker::frame_faults(ConnectionId connection) const {
+  const FaultOptions& faults = world_.options().faults;
+  const WorkerInfo* peer = node_.links().peer_of(connection);
+  if (peer == nullptr || !faults.made_by(node_.self()->name)) return {};
+  return faults.towards(peer->name).frame_plan();
+}
+
 template <class F>
 void SimWorker::step_node(F&& with_node) {
   if (!alive_) return;
@@ -124,11 +149,13 @@ void SimWorker::step_node(F&& with_node) {
 
 void SimWorker::set_timer() {
   if (!alive_ || world_.taken_over_) return;
-  const Time next = node_.next_wakeup();
+  Time next = node_.next_wakeup();
+  if (faulty_ != nullptr) next = std::min(next, faulty_->next_wakeup());
   if (next >= timer_at_) return;
   timer_at_ = next;
   world_.network().schedule(next, [this, next] {
     if (timer_at_ == next) timer_at_ = kNever;
+    if (alive_ && faulty_ != nullptr) faulty_->on_time(world_.now());
     step_node([this](Step& step) { node_.on_time(step); });
   });
 }

@@ -16,6 +16,7 @@
 #include <holdfast/rpc/node.h>
 #include <holdfast/rpc/peer.h>
 #include <holdfast/sim/repeater.h>
+#include <holdfast/transport/faulty.h>
 #include <holdfast/transport/sim_network.h>
 
 namespace holdfast::sim {
@@ -29,6 +30,7 @@ struct WorldOptions {
   uint64_t inflight_bytes_max = 64 << 20;
   LinkOptions link;       // what is not said elsewhere here
   double repetition = 0;  // of control messages of references: see repeater.h
+  FaultOptions faults;    // of every worker; what makes no sense in them throws in World's constructor
 };
 
 class World;
@@ -74,6 +76,8 @@ class SimWorker final : private TransportEvents, public Host {
   bool begin(ServedCall& call) override;
   void respond(ServedCall& call, std::shared_ptr<Message> reply) override;
 
+  std::unique_ptr<Transport> make_transport();
+  FaultPlan frame_faults(ConnectionId connection) const;
   template <class F>
   void step_node(F&& with_node);
   void perform(Step& step);
@@ -89,6 +93,7 @@ class SimWorker final : private TransportEvents, public Host {
   Node& node_;
   const std::unique_ptr<Repeater> repeater_;  // before the protocols: it sees their messages first
   const std::vector<std::unique_ptr<Protocol>> protocols_;
+  FaultyTransport* faulty_ = nullptr;  // inside transport_; null: no faults for frames
   std::unique_ptr<Transport> transport_;
   Time timer_at_ = kNever;
 };

@@ -6,6 +6,7 @@
 
 #include <holdfast/rpc/call_host.h>
 #include <holdfast/rpc/messages.h>
+#include <holdfast/tensor/devices.h>
 #include <holdfast/tensor/incoming_tensors.h>
 #include <holdfast/wire/big_endian.h>
 
@@ -41,8 +42,10 @@ Status unpack(ReceiveContext& context) {
   if (!table->empty()) {
     const bool from_self = context.from->id() == context.host.self()->id();
     const std::span<const Attachment> memory = attachments_of_values(context.message);
+    // The handler of a call runs on this thread; who waits for a reply may be on any.
+    PeerMover mover(context.host, *context.from, MapOf::sender, /*in_order=*/context.message.kind != kReply);
     Result<std::vector<at::Tensor>> tensors =
-        from_self ? read_tensors(*table, copy_of(memory)) : read_tensors(*table, memory);
+        from_self ? read_tensors(*table, copy_of(memory), &mover) : read_tensors(*table, memory, &mover);
     if (!tensors) return std::move(tensors.failure());
     arrived->tensors = std::move(*tensors);
     Result<ByteView> flow = find_section(context.message, Section::flow);
@@ -57,6 +60,12 @@ Status unpack(ReceiveContext& context) {
 
 }  // namespace
 
+Bytes TensorsToSend::finish(Message& message) {
+  const MapOf map = context_.kind == kReply ? MapOf::receiver : MapOf::sender;
+  PeerMover mover(context_.host, *context_.to, map, /*in_order=*/true);
+  return tensors_.finish(message, &mover);
+}
+
 void set_on_tensors_arrived(OnTensorsArrived hook) { on_tensors_arrived = hook; }
 
 void wire::Codec<at::Tensor>::encode(Writer& writer, const at::Tensor& tensor) {
@@ -64,7 +73,7 @@ void wire::Codec<at::Tensor>::encode(Writer& writer, const at::Tensor& tensor) {
   if (context == nullptr) {
     throw_failure({.code = Code::invalid_argument, .message = "a tensor can be sent only in a call or its result"});
   }
-  if (!context->tensors) context->tensors = std::make_unique<TensorsToSend>();
+  if (!context->tensors) context->tensors = std::make_unique<TensorsToSend>(*context);
   std::array<uint8_t, 4> bytes{};
   store_big_endian(bytes.data(), static_cast<TensorsToSend&>(*context->tensors).add(tensor));
   writer.extension(kTensorExtension, bytes);

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <holdfast/rpc/cargo.h>
+#include <holdfast/tensor/device.h>
 #include <holdfast/tensor/outgoing_tensors.h>
 #include <holdfast/wire/codec.h>
 
@@ -24,13 +25,21 @@ struct wire::Codec<at::Tensor> {
 // are sent.
 class TensorsToSend final : public GatheredToSend {
  public:
+  // Lives no longer than the context, which has it.
+  explicit TensorsToSend(const SendContext& context) : context_(context) {}
+
   uint32_t add(const at::Tensor& tensor) { return tensors_.add(tensor); }
   const std::vector<at::Tensor>& tensors() const { return tensors_.tensors(); }
-  Bytes finish(Message& message) override { return tensors_.finish(message); }
+  Bytes finish(Message& message) override;
 
  private:
+  const SendContext& context_;
   OutgoingTensors tensors_;
 };
+
+namespace call_detail {
+inline const size_t kDevicesIndex = devices_index();
+}  // namespace call_detail
 
 // Autograd: `tensors` came with a message that belongs to a flow (rpc/flow.h, Section::flow). It may make them outputs
 // of a function. A failure: those bytes mean nothing.

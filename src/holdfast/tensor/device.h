@@ -19,13 +19,17 @@ enum class DeviceNumber : uint8_t { cpu = 0, meta = 1, cuda = 2, hip = 3, xpu = 
 std::optional<DeviceNumber> device_number_of(c10::DeviceType type);
 std::optional<c10::DeviceType> device_type_of(DeviceNumber number);
 
+// Every worker of a program that sends tensors has Devices (devices.h): this is their index as a protocol.
+size_t devices_index();
+
 // Owned by whoever sends or receives; called on the thread that does. Memory is always moved as whole storages, seen as
 // a contiguous tensor of bytes (1 dimension, uint8): what tensors make of them, and which of them share, is not its
 // business. What it throws counts as its failure.
 class DeviceMover {
  public:
   virtual ~DeviceMover() = default;
-  // Sender: the device of the receiver's to which tensors on `device` go. A failure: they may not be sent.
+  // Sender: the device of the receiver's to which tensors on `device`, perhaps the cpu, go. A failure: they may not be
+  // sent.
   virtual Result<c10::Device> target_of(c10::Device device) = 0;
   // Sender: the same bytes in ordinary memory, complete when this returns.
   virtual Result<at::Tensor> to_cpu(const at::Tensor& bytes) = 0;

@@ -274,7 +274,8 @@ StorageEntry OutgoingTensors::attach(const Piece& piece, Run& run, const TensorE
 }
 
 void OutgoingTensors::place(TensorEntry& entry, Runs& runs, Storages& storages, Message& message, DeviceMover* mover) {
-  if (entry.device != DeviceNumber::cpu && entry.device != DeviceNumber::meta) {
+  const bool on_cpu = entry.device == DeviceNumber::cpu;
+  if (entry.device != DeviceNumber::meta && !(on_cpu && mover == nullptr)) {
     const c10::Device device(*device_type_of(entry.device), entry.device_index);
     if (mover == nullptr) {
       refuse(fmt::format("it is on {}, and no device of the receiver's was set for that: send tensor.cpu()",

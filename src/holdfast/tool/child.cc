@@ -43,7 +43,7 @@ struct Prepared {
   const char* path;
   char** arguments;
   char** environment;
-  int in, out, err, report;
+  int in, out, err, report, kept;
   pid_t launcher;
   const Signals& signals;
   const rlimit& descriptors;
@@ -57,6 +57,7 @@ struct Prepared {
   if (::dup2(prepared.in, 0) == 0 && ::dup2(prepared.out, 1) == 1 && ::dup2(prepared.err, 2) == 2) {
     ::setrlimit(RLIMIT_NOFILE, &prepared.descriptors);
     prepared.signals.restore_in_child();
+    if (prepared.kept >= 0) ::fcntl(prepared.kept, F_SETFD, 0);
     ::execve(prepared.path, prepared.arguments, prepared.environment);
   }
   const int error = errno;
@@ -109,6 +110,7 @@ ChildProcess start_child(const ChildSpec& spec, const Signals& signals, const rl
                           .out = out.write.get(),
                           .err = err.write.get(),
                           .report = report.write.get(),
+                          .kept = spec.kept_fd,
                           .launcher = ::getpid(),
                           .signals = signals,
                           .descriptors = descriptors};

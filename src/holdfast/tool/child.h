@@ -17,6 +17,7 @@ struct ChildSpec {
   std::string path;                      // as find_program gave it
   std::vector<std::string> arguments;    // with the program's name as first
   std::vector<std::string> environment;  // "NAME=value"
+  int kept_fd = -1;                      // stays open, under its number
 };
 
 // A running process. It leads a process group of its own, so that what it starts can be ended with it. Not reaped

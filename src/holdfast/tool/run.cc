@@ -14,14 +14,19 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
+#include <holdfast/backward/messages.h>
 #include <holdfast/base/random.h>
 #include <holdfast/cluster/coordinator_server.h>
+#include <holdfast/rpc/fault_options.h>
+#include <holdfast/rpc/messages.h>
+#include <holdfast/rref/messages.h>
 #include <holdfast/tool/child.h>
 #include <holdfast/tool/launch_error.h>
 #include <holdfast/tool/output.h>
 #include <holdfast/tool/program.h>
 #include <holdfast/tool/signals.h>
 #include <holdfast/tool/supervisor.h>
+#include <holdfast/transport/security.h>
 
 extern char** environ;
 
@@ -41,14 +46,18 @@ struct RunOptions {
   uint32_t restarts_max = 0;
   bool no_prefix = false;
   std::string color = "auto";
-  bool plain_network = false;
+  std::string faults;    // FILE or SPEC
+  std::string security;  // a mode; "": what the environment says, else automatic
+  std::string secret_file;
+  std::string ca_file, cert_file, key_file;
   std::vector<std::string> program;  // with its arguments
 };
 
 constexpr const char* kFooter = R"(Everything after PROGRAM is passed to it untouched, also what looks like an option.
 
 Each worker finds these in its environment: HOLDFAST_COORDINATOR, HOLDFAST_RANK,
-HOLDFAST_WORLD_SIZE, HOLDFAST_LOCAL_RANK, HOLDFAST_NAME, HOLDFAST_JOB, HOLDFAST_LEASE_MS.
+HOLDFAST_WORLD_SIZE, HOLDFAST_LOCAL_RANK, HOLDFAST_NAME, HOLDFAST_JOB, HOLDFAST_LEASE_MS,
+HOLDFAST_SECURITY, and the number of a descriptor with the job's secret: HOLDFAST_SECRET_FD.
 Its stdin is /dev/null. What it writes is shown line by line, with its name in front.
 
 If one worker fails the others are asked to end (SIGTERM) and, after the grace period,
@@ -63,7 +72,7 @@ or cannot be executed. 2: wrong arguments. 141: whoever read stdout has stopped.
 Examples:
   holdfast run -n 4 ./train --epochs 3
   holdfast run -n 2 --no-prefix sh -c 'echo I am $HOLDFAST_NAME'
-  holdfast run -n 8 --nnodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400 --plain-network ./train
+  holdfast run -n 8 --nnodes 2 --node-rank 0 --rendezvous 10.0.0.1:29400 --secret-file job.secret ./train
 )";
 
 // CLI11 does not know of PROGRAM, as it is what remains.
@@ -105,23 +114,50 @@ void check(const RunOptions& options) {
   }
 }
 
+// What the workers need to trust each other. On one machine the secret is made here, and only they ever know it; with
+// several, all launchers must be told the same.
+Security find_security(const RunOptions& options) {
+  ::unsetenv("HOLDFAST_SECRET_FD");  // of the job that this launcher itself may be a part of
+  Result<Security> found = Security::from_env();
+  if (!found) wrong(found.failure().message);
+  Security security = std::move(*found);
+  if (!options.security.empty()) security.mode = parse_security_mode(options.security).take();
+  for (const auto& [given, file] :
+       {std::pair{&options.ca_file, &security.ca_file}, std::pair{&options.cert_file, &security.cert_file},
+        std::pair{&options.key_file, &security.key_file}}) {
+    if (!given->empty()) *file = *given;
+  }
+  if (!options.secret_file.empty()) {
+    Result<Secret> secret = read_secret_file(options.secret_file);
+    if (!secret) wrong("--secret-file: " + secret.failure().message);
+    security.secret = std::move(*secret);
+  }
+  const bool wants_secret =
+      security.mode == SecurityMode::secret || (security.mode == SecurityMode::automatic && !is_protected(security));
+  if (wants_secret && security.secret.empty() && options.node_count == 1) security.secret = make_secret();
+  if (Result<std::shared_ptr<const TlsContext>> tls = make_tls(security); !tls) wrong(tls.failure().message);
+  return security;
+}
+
 // Where the coordinator is: here on any port, or at the rendezvous.
 struct Place {
   ListenOptions listen;
   std::string dial;  // "" for "whatever port it gets"
 };
 
-Place find_place(const RunOptions& options) {
+Place find_place(const RunOptions& options, const Security& security) {
   if (options.rendezvous.empty()) return {};
   Result<Endpoint> endpoint = resolve(options.rendezvous);
   if (!endpoint) wrong(fmt::format("--rendezvous: {}", endpoint.failure().message));
   if (endpoint->port == 0)
     wrong(fmt::format("--rendezvous {}: choose a port, all nodes must know it", options.rendezvous));
-  if (!is_loopback(*endpoint) && !options.plain_network) {
+  if (!is_loopback(*endpoint) && !is_protected(security) && security.mode != SecurityMode::plain) {
     wrong(fmt::format(
-        "--rendezvous {} is reachable from other machines, and traffic is not yet encrypted or authenticated: whoever "
-        "can reach it can join the job and call its functions. If you trust everybody on that network say so with "
-        "--plain-network",
+        "--rendezvous {} is reachable from other machines, and the job has neither a secret nor certificates: whoever "
+        "can reach it could join the job and call its functions. Make a secret with `(umask 077; openssl rand -hex 32 "
+        "> "
+        "FILE)`, copy it to all machines, and give it with --secret-file FILE. If you trust everybody on that network "
+        "say so with --security plain",
         options.rendezvous));
   }
   if (endpoint->is_wildcard()) wrong(fmt::format("--rendezvous {}: name one address of node 0", options.rendezvous));
@@ -133,6 +169,19 @@ std::string job_name(const RunOptions& options) {
   // All nodes must come to the same name by themselves.
   if (options.node_count > 1) return "rendezvous " + options.rendezvous;
   return fmt::format("{:016x}", random_seed());
+}
+
+// The text of what was given, so that the workers need no file. They check it again: each knows its own kinds.
+std::string checked_faults(const std::string& text_or_file) {
+  if (text_or_file.empty()) return {};
+  const std::string text = read_faults(text_or_file);
+  const FaultOptions faults = FaultOptions::parse(text);
+  KindNames known;
+  known.add(kRpcKinds);
+  known.add(kRRefKinds);
+  known.add(kBackwardKinds);
+  if (Status status = holdfast::check(faults, known); !status.ok()) wrong("--faults: " + status.failure().message);
+  return text.find('=') == std::string::npos ? "" : text;  // nothing but comments
 }
 
 // Our own environment with `ours` in place of what it says about these names.
@@ -152,6 +201,9 @@ struct Job {
   std::string path;  // of the program
   std::string name;
   std::string coordinator;
+  std::string faults;
+  Security security;
+  Fd secret;  // holds it for the workers, if there is one
 
   uint32_t first_rank() const { return options.node_rank * options.local_size; }
   std::string name_of(Rank rank) const { return fmt::format("{}{}", options.name_prefix, rank.value); }
@@ -169,8 +221,17 @@ ChildSpec child_spec(const Job& job, Rank rank) {
       fmt::format("HOLDFAST_LEASE_MS={}",
                   std::chrono::milliseconds(static_cast<int64_t>(options.lease_s * 1000)).count()),
   };
-  if (options.plain_network) ours.push_back("HOLDFAST_PLAIN_NETWORK=1");
-  return {.path = job.path, .arguments = options.program, .environment = environment_with(ours)};
+  ours.push_back(fmt::format("HOLDFAST_SECURITY={}", name_of(job.security.mode)));
+  // Only the number of a descriptor: the secret itself must show neither here nor in the arguments.
+  ours.push_back(job.secret.open() ? fmt::format("HOLDFAST_SECRET_FD={}", job.secret.get()) : "HOLDFAST_SECRET_FD=");
+  ours.push_back("HOLDFAST_CA_FILE=" + job.security.ca_file);
+  ours.push_back("HOLDFAST_CERT_FILE=" + job.security.cert_file);
+  ours.push_back("HOLDFAST_KEY_FILE=" + job.security.key_file);
+  if (!job.faults.empty()) ours.push_back("HOLDFAST_FAULTS=" + job.faults);
+  return {.path = job.path,
+          .arguments = options.program,
+          .environment = environment_with(ours),
+          .kept_fd = job.secret.open() ? job.secret.get() : -1};
 }
 
 // Pipes must not land on the numbers of stdin, stdout and stderr, which whoever started us may have closed.
@@ -209,13 +270,18 @@ Output make_output(const RunOptions& options) {
 int run(const RunOptions& options) {
   check(options);
   const char* search_path = std::getenv("PATH");
-  const Place place = find_place(options);
+  const Security security = find_security(options);
+  const Place place = find_place(options, security);
   Job job{.options = options,
           .path = find_program(options.program[0], search_path != nullptr ? search_path : "/usr/bin:/bin"),
           .name = job_name(options),
-          .coordinator = place.dial};
+          .coordinator = place.dial,
+          .faults = checked_faults(options.faults),
+          .security = security,
+          .secret = {}};
 
   fill_standard_descriptors();
+  if (!security.secret.empty()) job.secret = Fd(open_secret_descriptor(security.secret).take());
   const rlimit descriptors = raise_descriptor_limit();
   Signals signals;  // before the coordinator's thread
   std::unique_ptr<CoordinatorServer> server;
@@ -223,7 +289,7 @@ int run(const RunOptions& options) {
     server = std::make_unique<CoordinatorServer>(
         CoordinatorOptions{
             .job = job.name, .world_size = options.local_size * options.node_count, .lease = seconds(options.lease_s)},
-        place.listen);
+        place.listen, TcpOptions{.tls = make_tls(security).take()});
     job.coordinator = server->address();
   }
   Output output = make_output(options);
@@ -271,12 +337,22 @@ CommandBody add_run_command(CLI::App& app) {
   app.add_option("--restart", options->restarts_max, "Start workers that fail again, so often in all (0)")
       ->check(in_range(0u, 1'000'000u))
       ->type_name("COUNT");
+  app.add_option("--faults", options->faults, "Faults that the workers make on purpose: docs/faults.md")
+      ->type_name("FILE|SPEC");
   app.add_flag("--no-prefix", options->no_prefix, "Show lines without the worker's name");
   app.add_option("--color", options->color, "Colour the names: auto, always, never (auto: on a terminal)")
       ->check(one_of({"auto", "always", "never"}))
       ->type_name("WHEN");
-  app.add_flag("--plain-network", options->plain_network,
-               "Allow traffic between machines, which is not yet encrypted or authenticated");
+  app.add_option("--security", options->security,
+                 "How workers prove themselves: automatic, plain, secret, certificates (automatic); docs/security.md")
+      ->check(one_of({"automatic", "plain", "secret", "certificates"}))
+      ->type_name("MODE");
+  app.add_option("--secret-file", options->secret_file, "The job's secret, the same on all machines; mode 0600")
+      ->type_name("FILE");
+  app.add_option("--ca-file", options->ca_file, "The authority that signs the workers' certificates")
+      ->type_name("FILE");
+  app.add_option("--cert-file", options->cert_file, "This machine's certificate")->type_name("FILE");
+  app.add_option("--key-file", options->key_file, "Its private key")->type_name("FILE");
   return [options](const std::vector<std::string>& rest) {
     options->program = rest;
     return run(*options);

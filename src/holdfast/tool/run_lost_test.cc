@@ -38,7 +38,9 @@ void expect_lost(const std::string& how_it_ends, int status, const std::string& 
   TempFolder folder;
   const std::string script = "[ $RANK = 1 ] && { await end; " + how_it_ends + "; }\n" +
                              "trap '' TERM; note coordinator $HOLDFAST_COORDINATOR; await go";
-  Launcher launcher(folder, run_script({"-n", "2", "--lease", "3600", "--grace", "3600", "--job", "lost"}, script));
+  Launcher launcher(
+      folder,
+      run_script({"-n", "2", "--lease", "3600", "--grace", "3600", "--job", "lost", "--security", "plain"}, script));
   ASSERT_TRUE(eventually([&] { return folder.has("coordinator"); })) << launcher.err();
   const std::string coordinator = lines_of(folder.read("coordinator")).at(0);
   auto joining = std::async(std::launch::async, [&] { return join(coordinator, 1); });

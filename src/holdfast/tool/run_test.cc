@@ -58,8 +58,8 @@ TEST(RunArguments, MistakesAreNamed) {
       {{"run", "--nnodes", "2", "--node-rank", "2", "--rendezvous", "127.0.0.1:2", "true"}, "--node-rank"},
       {{"run", "--nnodes", "2", "--rendezvous", "127.0.0.1", "true"}, "no port"},
       {{"run", "--nnodes", "2", "--rendezvous", "127.0.0.1:0", "true"}, "port"},
-      {{"run", "--nnodes", "2", "--rendezvous", "192.0.2.1:29400", "true"}, "not yet encrypted or authenticated"},
-      {{"run", "--nnodes", "2", "--plain-network", "--rendezvous", "0.0.0.0:29400", "true"}, "one address"},
+      {{"run", "--nnodes", "2", "--rendezvous", "192.0.2.1:29400", "true"}, "neither a secret nor certificates"},
+      {{"run", "--nnodes", "2", "--security", "plain", "--rendezvous", "0.0.0.0:29400", "true"}, "one address"},
   };
   for (const auto& [arguments, part] : cases) {
     const Outcome outcome = run(arguments);
@@ -108,16 +108,16 @@ TEST(RunEnvironment, EachWorkerKnowsItsPlace) {
   ::setenv("HOLDFAST_TEST_OTHER", "kept", 1);
   const Outcome outcome = run(run_script({"-n", "3", "--lease", "2.5", "--name-prefix", "node"},
                                          "echo $HOLDFAST_RANK $HOLDFAST_WORLD_SIZE $HOLDFAST_LOCAL_RANK $HOLDFAST_NAME "
-                                         "$HOLDFAST_LEASE_MS [$HOLDFAST_PLAIN_NETWORK] $HOLDFAST_TEST_OTHER\n"
+                                         "$HOLDFAST_LEASE_MS [$HOLDFAST_SECURITY] $HOLDFAST_TEST_OTHER\n"
                                          "echo $HOLDFAST_JOB $HOLDFAST_COORDINATOR >&2\n"
                                          "env | grep -c ^HOLDFAST_RANK="));
   ::unsetenv("HOLDFAST_RANK");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   std::vector<std::string> lines = lines_of(outcome.out);
   std::sort(lines.begin(), lines.end());
-  EXPECT_EQ(lines, (std::vector<std::string>{"[node0] 0 3 0 node0 2500 [] kept", "[node0] 1", "[node1] 1",
-                                             "[node1] 1 3 1 node1 2500 [] kept", "[node2] 1",
-                                             "[node2] 2 3 2 node2 2500 [] kept"}));
+  EXPECT_EQ(lines, (std::vector<std::string>{"[node0] 0 3 0 node0 2500 [automatic] kept", "[node0] 1", "[node1] 1",
+                                             "[node1] 1 3 1 node1 2500 [automatic] kept", "[node2] 1",
+                                             "[node2] 2 3 2 node2 2500 [automatic] kept"}));
   std::vector<std::string> places;
   for (const std::string& line : lines_of(outcome.err)) places.push_back(line.substr(line.find(' ')));
   ASSERT_EQ(places.size(), 3u);
@@ -128,15 +128,16 @@ TEST(RunEnvironment, EachWorkerKnowsItsPlace) {
 }
 
 TEST(RunEnvironment, SecondNodeUsesTheRendezvous) {
-  const Outcome outcome = run(
-      run_script({"-n", "2", "--nnodes", "3", "--node-rank", "1", "--rendezvous", "192.0.2.1:29400", "--plain-network"},
-                 "echo $HOLDFAST_RANK $HOLDFAST_WORLD_SIZE $HOLDFAST_LOCAL_RANK $HOLDFAST_NAME "
-                 "$HOLDFAST_COORDINATOR $HOLDFAST_PLAIN_NETWORK $HOLDFAST_JOB"));
+  const Outcome outcome = run(run_script(
+      {"-n", "2", "--nnodes", "3", "--node-rank", "1", "--rendezvous", "192.0.2.1:29400", "--security", "plain"},
+      "echo $HOLDFAST_RANK $HOLDFAST_WORLD_SIZE $HOLDFAST_LOCAL_RANK $HOLDFAST_NAME "
+      "$HOLDFAST_COORDINATOR $HOLDFAST_SECURITY $HOLDFAST_JOB"));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   std::vector<std::string> lines = lines_of(outcome.out);
   std::sort(lines.begin(), lines.end());
-  EXPECT_EQ(lines, (std::vector<std::string>{"[worker2] 2 6 0 worker2 192.0.2.1:29400 1 rendezvous 192.0.2.1:29400",
-                                             "[worker3] 3 6 1 worker3 192.0.2.1:29400 1 rendezvous 192.0.2.1:29400"}));
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"[worker2] 2 6 0 worker2 192.0.2.1:29400 plain rendezvous 192.0.2.1:29400",
+                                      "[worker3] 3 6 1 worker3 192.0.2.1:29400 plain rendezvous 192.0.2.1:29400"}));
 }
 
 TEST(RunEnvironment, CoordinatorListens) {
@@ -171,7 +172,7 @@ TEST(RunEnvironment, FirstNodeListensAtTheRendezvous) {
   EXPECT_EQ(launcher.wait(), 0);
 }
 
-TEST(RunEnvironment, NoDescriptorsButTheThree) {
+TEST(RunEnvironment, NoDescriptorsButTheThreeAndTheSecret) {
   const Outcome outcome = run({"run", "-n", "3", "--no-prefix", "ls", "-l", "/proc/self/fd"});
   ASSERT_EQ(outcome.status, 0);
   std::map<std::string, int> found;
@@ -179,7 +180,7 @@ TEST(RunEnvironment, NoDescriptorsButTheThree) {
     if (const size_t arrow = line.find(" -> "); arrow != line.npos) ++found[line.substr(arrow + 4, 5)];
   }
   // ls itself has opened the one in /proc.
-  EXPECT_EQ(found, (std::map<std::string, int>{{"/dev/", 3}, {"/proc", 3}, {"pipe:", 6}})) << outcome.out;
+  EXPECT_EQ(found, (std::map<std::string, int>{{"/dev/", 3}, {"/memf", 3}, {"/proc", 3}, {"pipe:", 6}})) << outcome.out;
 }
 
 TEST(RunEnvironment, StdinIsEmptyAndLimitsAreOurs) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <holdfast/transport/faulty.h>
+#include <holdfast/transport/security.h>
 #include <holdfast/transport/sim_network.h>
 #include <holdfast/transport/tcp.h>
 #include <holdfast/transport/test_support.h>
@@ -73,7 +74,7 @@ Wrap faulty(FaultPlan plan) {
 
 class TcpWorld : public World {
  public:
-  explicit TcpWorld(const Wrap& wrap) {
+  explicit TcpWorld(const Wrap& wrap, const Security& security = {}) : tls_(make_tls(security).take()) {
     a = wrap(*this, at_a, [&](TransportEvents& events) { return make(events, tcp_a_); });
     b = wrap(*this, at_b, [&](TransportEvents& events) { return make(events, tcp_b_); });
     address_ = tcp_b_->listen({}).take();
@@ -99,7 +100,10 @@ class TcpWorld : public World {
  private:
   // Forgets the pointer when the transport goes.
   struct Watched : Transport {
-    Watched(TransportEvents& events, TcpTransport*& place) : tcp(events), place_(place) { place_ = &tcp; }
+    Watched(TransportEvents& events, TcpTransport*& place, const TcpOptions& options)
+        : tcp(events, options), place_(place) {
+      place_ = &tcp;
+    }
     ~Watched() override { place_ = nullptr; }
     void connect(ConnectionId id, const std::string& address) override { tcp.connect(id, address); }
     void flush(ConnectionId id) override { tcp.flush(id); }
@@ -109,9 +113,10 @@ class TcpWorld : public World {
     TcpTransport tcp;
     TcpTransport*& place_;
   };
-  static std::unique_ptr<Transport> make(TransportEvents& events, TcpTransport*& place) {
-    return std::make_unique<Watched>(events, place);
+  std::unique_ptr<Transport> make(TransportEvents& events, TcpTransport*& place) {
+    return std::make_unique<Watched>(events, place, TcpOptions{.tls = tls_});
   }
+  const std::shared_ptr<const TlsContext> tls_;
   TcpTransport* tcp_a_ = nullptr;
   TcpTransport* tcp_b_ = nullptr;
   std::string address_, nobody_;
@@ -148,8 +153,8 @@ struct Maker {
   std::function<std::unique_ptr<World>()> make;
 };
 
-Maker tcp_world(std::string name, Wrap wrap) {
-  return {std::move(name), [wrap] { return std::make_unique<TcpWorld>(wrap); }};
+Maker tcp_world(std::string name, Wrap wrap, Security security = {}) {
+  return {std::move(name), [wrap, security] { return std::make_unique<TcpWorld>(wrap, security); }};
 }
 Maker sim_world(std::string name, Wrap wrap, SimOptions options = {}) {
   return {std::move(name), [wrap, options] { return std::make_unique<SimWorld>(wrap, options); }};
@@ -159,8 +164,12 @@ const FaultPlan kRough = {
     .drop = 0.1, .duplicate = 0.1, .delay = 0.1, .reorder = 0.1, .delay_max = std::chrono::milliseconds(2), .seed = 7};
 
 std::vector<Maker> reliable_worlds() {
-  return {tcp_world("tcp", bare), sim_world("sim", bare), sim_world("faulty_sim_without_faults", faulty({})),
-          tcp_world("faulty_tcp_without_faults", faulty({}))};
+  return {tcp_world("tcp", bare),
+          sim_world("sim", bare),
+          sim_world("faulty_sim_without_faults", faulty({})),
+          tcp_world("faulty_tcp_without_faults", faulty({})),
+          tcp_world("tls", bare, {.mode = SecurityMode::secret, .secret = Secret("a secret of tests")}),
+          tcp_world("tls_then_plain", bare, {.secret = Secret("a secret of tests")})};
 }
 std::vector<Maker> unreliable_worlds() {
   return {sim_world("sim_lossy", bare, {.seed = 3, .loss = 0.1, .duplication = 0.1, .reordering = 0.1}),

@@ -7,11 +7,12 @@
 namespace holdfast {
 
 FaultyTransport::FaultyTransport(TransportEvents& outer, FaultPlan plan, std::function<Time()> now,
-                                 const MakeInner& make_inner)
+                                 const MakeInner& make_inner, PlanOf plan_of)
     : outer_(outer),
       plan_(plan),
       tampers_(plan.drop > 0 || plan.duplicate > 0 || plan.delay > 0 || plan.reorder > 0),
       now_(std::move(now)),
+      plan_of_(std::move(plan_of)),
       random_(plan.seed) {
   inner_ = make_inner(*this);
 }
@@ -49,6 +50,7 @@ void FaultyTransport::collect(ConnectionId connection, size_t bytes_max, std::ve
   do {
     fresh.clear();
     outer_.collect(connection, bytes_max, fresh);
+    const FaultPlan plan = plan_of_ ? plan_of_(connection) : plan_;
     const Time now = now_();
     const std::lock_guard lock(mutex_);
     const auto found = held_.find(connection);
@@ -57,7 +59,7 @@ void FaultyTransport::collect(ConnectionId connection, size_t bytes_max, std::ve
     found->second.due.clear();
     release(found->second, now, out);
     for (OutFrame& frame : fresh) {
-      cut = tamper(found->second, now, std::move(frame), out);
+      cut = tamper(plan, found->second, now, std::move(frame), out);
       if (cut) break;
     }
     found->second.cut = cut;
@@ -76,32 +78,32 @@ void FaultyTransport::release(Held& held, Time now, std::vector<OutFrame>& out) 
   }
 }
 
-bool FaultyTransport::tamper(Held& held, Time now, OutFrame frame, std::vector<OutFrame>& out) {
+bool FaultyTransport::tamper(const FaultPlan& plan, Held& held, Time now, OutFrame frame, std::vector<OutFrame>& out) {
   const auto later = [&] {
     return now + Duration(static_cast<Duration::rep>(
-                     random_.between(1, static_cast<uint64_t>(std::max<int64_t>(1, plan_.delay_max.count())))));
+                     random_.between(1, static_cast<uint64_t>(std::max<int64_t>(1, plan.delay_max.count())))));
   };
   const bool calm = calm_;
-  if (!calm && random_.chance(plan_.cut)) {
+  if (!calm && random_.chance(plan.cut)) {
     ++counts_.cut;
     return true;
   }
-  if (!calm && random_.chance(plan_.drop)) {
+  if (!calm && random_.chance(plan.drop)) {
     ++counts_.dropped;
     return false;
   }
-  if (!calm && random_.chance(plan_.duplicate)) {
+  if (!calm && random_.chance(plan.duplicate)) {
     ++counts_.duplicated;
     out.push_back(frame);
     out.push_back(std::move(frame));
-  } else if (!calm && random_.chance(plan_.delay)) {
+  } else if (!calm && random_.chance(plan.delay)) {
     ++counts_.delayed;
     held.delayed.emplace(later(), std::move(frame));
     return false;
-  } else if (!calm && !held.overtaken && random_.chance(plan_.reorder)) {
+  } else if (!calm && !held.overtaken && random_.chance(plan.reorder)) {
     ++counts_.reordered;
     held.overtaken = std::move(frame);
-    held.overtaken_until = now + std::max(plan_.delay_max, Duration(1));
+    held.overtaken_until = now + std::max(plan.delay_max, Duration(1));
     return false;
   } else {
     out.push_back(std::move(frame));

@@ -40,14 +40,20 @@ struct FaultCounts {
   uint64_t duplicated = 0;
   uint64_t delayed = 0;
   uint64_t reordered = 0;
+  uint64_t total() const { return cut + dropped + duplicated + delayed + reordered; }
 };
 
 class FaultyTransport final : public Transport, public TransportEvents {
  public:
   using MakeInner = std::function<std::unique_ptr<Transport>(TransportEvents&)>;
 
-  // `make_inner` is called once, with this object as the inner transport's events.
-  FaultyTransport(TransportEvents& outer, FaultPlan plan, std::function<Time()> now, const MakeInner& make_inner);
+  // What happens to the frames of one connection, where that differs. Called without any lock, for each collect().
+  using PlanOf = std::function<FaultPlan(ConnectionId)>;
+
+  // `make_inner` is called once, with this object as the inner transport's events. With `plan_of`, the plan itself
+  // only tells the seed and, by what it has, whether the transport is still reliable.
+  FaultyTransport(TransportEvents& outer, FaultPlan plan, std::function<Time()> now, const MakeInner& make_inner,
+                  PlanOf plan_of = {});
 
   void connect(ConnectionId connection, const std::string& address) override { inner_->connect(connection, address); }
   void flush(ConnectionId connection) override { inner_->flush(connection); }
@@ -85,12 +91,13 @@ class FaultyTransport final : public Transport, public TransportEvents {
   // Both with the lock held.
   static void release(Held& held, Time now, std::vector<OutFrame>& out);
   // True: cut the connection.
-  bool tamper(Held& held, Time now, OutFrame frame, std::vector<OutFrame>& out);
+  bool tamper(const FaultPlan& plan, Held& held, Time now, OutFrame frame, std::vector<OutFrame>& out);
 
   TransportEvents& outer_;
   const FaultPlan plan_;
   const bool tampers_;
   const std::function<Time()> now_;
+  const PlanOf plan_of_;
   std::unique_ptr<Transport> inner_;
   std::atomic<bool> calm_ = false;
 

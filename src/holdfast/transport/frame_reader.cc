@@ -30,8 +30,8 @@ uint64_t table_entry(const Bytes& table, size_t i) {
 // fraction of the time, if the kernel has them; else nothing changes.
 constexpr uint64_t kHugePageBytes = 2 * 1024 * 1024;
 
-// Small memory is taken a little larger, and aligned inside: one quick allocation, where aligned_alloc is a slow one and
-// its owner a second.
+// Small memory is taken a little larger, and aligned inside: one quick allocation, where aligned_alloc is a slow one
+// and its owner a second.
 constexpr uint64_t kSmallBytesMax = 1024;
 
 // Null if there is no memory.

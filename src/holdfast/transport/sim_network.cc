@@ -435,8 +435,9 @@ std::vector<SimNetwork::Arrival> SimNetwork::list_arrivals(bool all) const {
     for (const size_t side : {0, 1}) {
       const Side& mine = wire->sides[side];
       const Side& peer = wire->sides[1 - side];
-      const auto add = [&](Arrival::What what) -> Arrival& {
-        return list.emplace_back(Arrival{what, peer.address, mine.address, wire->number, side, {}, nullptr});
+      // The number by name: clang 14 lets no lambda capture a structured binding.
+      const auto add = [&, wire_number = wire->number](Arrival::What what) -> Arrival& {
+        return list.emplace_back(Arrival{what, peer.address, mine.address, wire_number, side, {}, nullptr});
       };
       if (side == 1 && wire->dial_waits && !wire->dead && peer.state != State::closed && !peer.closing) {
         add(Arrival::What::dial);

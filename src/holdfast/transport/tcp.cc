@@ -34,7 +34,10 @@ void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level
 
 }  // namespace
 
-TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options) : events_(events), options_(options) {
+TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options)
+    : events_(events),
+      options_(std::move(options)),
+      doorkeeper_(options_.strangers_max, options_.handshake_timeout, options_.log) {
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   timer_fd_ = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -100,7 +103,7 @@ void TcpTransport::configure(int fd) const {
 }
 
 // A socket that is connecting, or why not.
-Result<int> TcpTransport::dial(const std::string& address) const {
+Result<TcpTransport::Dialled> TcpTransport::dial(const std::string& address) const {
   auto endpoint = resolve(address);
   if (!endpoint) return std::move(endpoint.failure());
   const auto cannot = [&](int error) {
@@ -118,19 +121,31 @@ Result<int> TcpTransport::dial(const std::string& address) const {
     ::close(fd);
     return cannot(error);
   }
-  return fd;
+  return Dialled{fd, is_loopback(*endpoint)};
+}
+
+std::unique_ptr<TlsSession> TcpTransport::make_session(TlsSession::Side side, bool on_loopback, bool& failed) const {
+  if (!options_.tls) return nullptr;
+  auto session = TlsSession::make(options_.tls, side, on_loopback);
+  failed = session == nullptr;
+  return session;
 }
 
 void TcpTransport::connect(ConnectionId connection, const std::string& address) {
   HOLDFAST_CHECK(connection.value % 2 == 0 && connection.value < kListenerKey);
   TcpHost& host = *this;
-  auto fd = dial(address);
-  auto made = std::make_shared<TcpConnection>(host, connection, fd ? *fd : -1, address, options_.frame_bytes_max);
+  auto dialled = dial(address);
+  bool failed = false;
+  auto session = dialled ? make_session(TlsSession::Side::dials, dialled->on_loopback, failed) : nullptr;
+  auto made = std::make_shared<TcpConnection>(host, connection, dialled ? dialled->fd : -1, address,
+                                              options_.frame_bytes_max, std::move(session));
   add(made);
-  if (fd) {
-    made->watch_connecting();
+  if (!dialled) {
+    made->fail(std::move(dialled.failure()));
+  } else if (failed) {
+    made->fail({.code = Code::unavailable, .message = fmt::format("no memory for TLS with {}", address)});
   } else {
-    made->fail(std::move(fd.failure()));
+    made->watch_connecting();
   }
 }
 
@@ -183,6 +198,20 @@ void TcpTransport::finish_soon(std::shared_ptr<TcpConnection> connection) {
   interrupt();
 }
 
+void TcpTransport::on_handshake(const std::shared_ptr<TcpConnection>& connection) {
+  doorkeeper_.watch(connection, steady_now());
+}
+
+void TcpTransport::on_refused(const std::string& peer, const std::string& cause) {
+  doorkeeper_.tell_refused(peer, cause);
+}
+
+void TcpTransport::end_late() {
+  if (doorkeeper_.next_deadline() == kNever) return;
+  for (const auto& late : doorkeeper_.take_late(steady_now()))
+    late->refuse(Code::timeout, "took too long to prove itself");
+}
+
 void TcpTransport::finish_ended() {
   std::vector<std::shared_ptr<TcpConnection>> ended;
   {
@@ -209,7 +238,7 @@ void TcpTransport::interrupt_after(Duration wait) {
 }
 
 int TcpTransport::wait_ms(Time until) const {
-  until = std::min(until, accept_again_at_);
+  until = std::min({until, accept_again_at_, doorkeeper_.next_deadline()});
   if (until == kNever) return -1;
   const Time now = steady_now();
   if (until <= now) return 0;
@@ -243,6 +272,7 @@ void TcpTransport::poll(Time until) {
       handle({key}, ready[i].events);
     }
   }
+  end_late();
   finish_ended();
 }
 
@@ -250,7 +280,7 @@ void TcpTransport::handle(ConnectionId connection, uint32_t ready) {
   const auto found = find(connection);
   if (!found) return;
   if (!found->connected()) {
-    found->finish_connecting();
+    found->on_unconnected(tools_);
     return;
   }
   if ((ready & EPOLLOUT) != 0) found->on_writable();
@@ -295,8 +325,19 @@ void TcpTransport::accept_all() {
     configure(fd);
     const ConnectionId id{next_accepted_};
     next_accepted_ += 2;
-    auto made = std::make_shared<TcpConnection>(host, id, fd, from_sockaddr(storage).text(), options_.frame_bytes_max);
+    const Endpoint peer = from_sockaddr(storage);
+    bool failed = false;
+    auto session = make_session(TlsSession::Side::accepts, is_loopback(peer), failed);
+    if (failed) {
+      ::close(fd);
+      continue;
+    }
+    auto made =
+        std::make_shared<TcpConnection>(host, id, fd, peer.text(), options_.frame_bytes_max, std::move(session));
     add(made);
+    for (const auto& oldest : doorkeeper_.admit(made, steady_now())) {
+      oldest->refuse(Code::overloaded, "has not proved itself, and others wait for its place");
+    }
     made->start_accepted();
   }
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <holdfast/transport/address.h>
+#include <holdfast/transport/doorkeeper.h>
 #include <holdfast/transport/tcp_connection.h>
 #include <holdfast/transport/transport.h>
 
@@ -34,6 +35,14 @@ struct TcpOptions {
   int receive_buffer_bytes = 0;
   // A peer that acknowledges nothing for so long (or keeps its window shut) is given up.
   int dead_after_ms = 10'000;
+  // Null: plain. Otherwise both sides prove themselves before on_connected and on_accepted.
+  std::shared_ptr<const TlsContext> tls = nullptr;
+  // An accepted connection must bring its first frame within this time, handshake and all; where more than so many
+  // have not yet, the oldest of them is closed.
+  Duration handshake_timeout = std::chrono::seconds(10);
+  size_t strangers_max = 256;
+  // Gets a line for each refusal that is worth one; unset: stderr. Called by the thread in poll().
+  Log log = nullptr;
 };
 
 class TcpTransport;
@@ -110,14 +119,23 @@ class TcpTransport final : public Transport, private TcpHost {
   int epoll_fd() const override { return epoll_fd_; }
   void finish_soon(std::shared_ptr<TcpConnection> connection) override;
   void forget(ConnectionId connection) override;
+  void on_handshake(const std::shared_ptr<TcpConnection>& connection) override;
+  void on_refused(const std::string& peer, const std::string& cause) override;
 
   std::shared_ptr<TcpConnection> find(ConnectionId connection) const;
   void add(const std::shared_ptr<TcpConnection>& connection);
   void configure(int fd) const;
-  Result<int> dial(const std::string& address) const;
+  struct Dialled {
+    int fd = -1;
+    bool on_loopback = false;
+  };
+  Result<Dialled> dial(const std::string& address) const;
+  // Null for a plain connection, or with `failed` set if there is no memory.
+  std::unique_ptr<TlsSession> make_session(TlsSession::Side side, bool on_loopback, bool& failed) const;
   int wait_ms(Time until) const;
   void handle(ConnectionId connection, uint32_t ready);
   void finish_ended();
+  void end_late();
   void accept_all();
   void pause_accepting(int error);
   void watch_listener(bool on);
@@ -141,6 +159,7 @@ class TcpTransport final : public Transport, private TcpHost {
   uint64_t next_accepted_ = 1;
   Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
   bool warned_ = false;
+  Doorkeeper doorkeeper_;
 
   // Connections come with connect() and accept, and go just before their on_closed.
   mutable std::mutex connections_mutex_;

@@ -24,13 +24,23 @@ constexpr size_t kReadBytes = 256 * 1024;
 constexpr size_t kPiecesMax = 64;
 // How many full reads one connection gets before the others have their turn.
 constexpr int kReadsInARowMax = 16;
+// A TLS record holds no more.
+constexpr size_t kRecordBytesMax = 16 * 1024;
+constexpr uint8_t kTlsHandshakeRecord = 0x16;  // with this byte a client of TLS begins
 
 }  // namespace
 
-ReadTools::ReadTools() : scratch(kReadBytes) {}
+ReadTools::ReadTools() : scratch(kReadBytes), plain(kRecordBytesMax) {}
 
-TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max)
-    : host_(host), id_(id), fd_(fd), peer_(std::move(peer)), reader_(peer_, frame_bytes_max) {}
+TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max,
+                             std::unique_ptr<TlsSession> tls)
+    : host_(host),
+      id_(id),
+      fd_(fd),
+      peer_(std::move(peer)),
+      tls_(std::move(tls)),
+      reader_(peer_, frame_bytes_max),
+      announced_(dialled()) {}
 
 TcpConnection::~TcpConnection() {
   if (fd_ >= 0) ::close(fd_);
@@ -54,12 +64,29 @@ void TcpConnection::fail(Failure why) {
   host_.finish_soon(shared_from_this());
 }
 
+void TcpConnection::note_refusal(Code code, const std::string& cause) {
+  note({.code = code, .message = peer_ + " " + cause});
+  const std::lock_guard lock(failure_mutex_);
+  if (refusal_.empty()) refusal_ = cause;
+}
+
+void TcpConnection::refuse(Code code, const std::string& cause) {
+  note_refusal(code, cause);
+  fail({.code = code, .message = cause});
+}
+
 // ---- starting and ending ----
 
 void TcpConnection::watch_connecting() { add_to_epoll(false, true); }
 
 void TcpConnection::start_accepted() {
   std::unique_lock lock(read_mutex_);
+  if (tls_) {
+    shaking_ = true;
+    add_to_epoll(true, false);
+    return;
+  }
+  announced_ = true;
   host_.events().on_accepted(id_);
   add_to_epoll(true, false);
   // Only now: nothing may be collected before on_accepted, and from here on any thread may ask for EPOLLOUT.
@@ -67,6 +94,20 @@ void TcpConnection::start_accepted() {
   connected_ = true;
   lock.unlock();
   flush();
+}
+
+void TcpConnection::on_unconnected(ReadTools& tools) {
+  bool shaking = false;
+  {
+    const std::lock_guard lock(read_mutex_);
+    shaking = shaking_;
+  }
+  if (!shaking) {
+    finish_connecting();
+    const std::lock_guard lock(read_mutex_);
+    shaking = shaking_;
+  }
+  if (shaking) shake_hands(tools);
 }
 
 void TcpConnection::finish_connecting() {
@@ -80,11 +121,28 @@ void TcpConnection::finish_connecting() {
     end_locked();
     return;
   }
-  host_.events().on_connected(id_);
-  want(true, false);
-  connected_ = true;  // last, as above
+  if (tls_) {
+    shaking_ = true;
+    host_.on_handshake(shared_from_this());
+    want(true, false);
+    return;
+  }
+  announce_locked();
   lock.unlock();
   flush();
+}
+
+void TcpConnection::announce_locked() {
+  shaking_ = false;
+  announced_ = true;
+  if (dialled()) {
+    proved_ = true;
+    host_.events().on_connected(id_);
+  } else {
+    host_.events().on_accepted(id_);
+  }
+  want(true, false);
+  connected_ = true;  // last, as above
 }
 
 void TcpConnection::finish() {
@@ -102,7 +160,13 @@ void TcpConnection::end_locked() {
   if (closed_ || !turn_.close()) return;
   closed_ = true;
   host_.forget(id_);
-  host_.events().on_closed(id_, failure());
+  std::string refusal;
+  {
+    const std::lock_guard lock(failure_mutex_);
+    refusal.swap(refusal_);
+  }
+  if (!refusal.empty()) host_.on_refused(peer_, refusal);
+  if (announced_) host_.events().on_closed(id_, failure());
 }
 
 // ---- reading ----
@@ -111,11 +175,12 @@ void TcpConnection::on_readable(ReadTools& tools, bool hung_up) {
   for (int i = 0; i < kReadsInARowMax; ++i) {
     const std::lock_guard lock(read_mutex_);
     // A helper reads. But a hang-up is reported to the poller again and again, so it sees to that itself.
-    if (helped_ && !hung_up) return;
+    if (helped_ && !hung_up) break;
     const Read outcome = read_locked(tools);
-    if (outcome == Read::nothing || outcome == Read::closed) return;
-    if (drained_ && !hung_up) return;
+    if (outcome == Read::nothing || outcome == Read::closed) break;
+    if (drained_ && !hung_up) break;
   }
+  flush_what_reading_left();
 }
 
 bool TcpConnection::begin_help() {
@@ -138,8 +203,13 @@ void TcpConnection::end_help() {
 }
 
 TcpConnection::Read TcpConnection::read_as_helper(ReadTools& tools) {
-  const std::lock_guard lock(read_mutex_);
-  return read_locked(tools);
+  Read outcome;
+  {
+    const std::lock_guard lock(read_mutex_);
+    outcome = read_locked(tools);
+  }
+  flush_what_reading_left();
+  return outcome;
 }
 
 TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
@@ -148,6 +218,37 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
     end_locked();
     return Read::closed;
   }
+  delivered_ = false;
+  const uint64_t steps = reader_.progress_steps();
+  Result<bool> got = tls_ ? receive_encrypted_locked(tools) : receive_plain_locked(tools);
+  deliver_locked(tools);
+  if (!got) {
+    Failure& why = got.failure();
+    if (!proved_ && why.code == Code::corrupt) {
+      const bool speaks_tls = !tls_ && !reader_.preface_seen() && tools.scratch[0] == kTlsHandshakeRecord;
+      if (!speaks_tls) note(why);  // says more
+      note_refusal(why.code, speaks_tls               ? "speaks TLS, and this side has no secret or was told `plain`"
+                             : reader_.preface_seen() ? "sent what a stranger may not send"
+                                                      : "does not speak Holdfast's protocol");
+    }
+    note(std::move(why));
+    end_locked();
+    return Read::closed;
+  }
+  if (!*got) return Read::nothing;
+  if (!delivered_ && reader_.progress_steps() != steps && !closing_) host_.events().on_progress(id_);
+  return delivered_ ? Read::delivered : Read::some;
+}
+
+Failure TcpConnection::broken(const std::string& what) const {
+  const char* where = shaking_                 ? " in the handshake"
+                      : reader_.at_boundary()  ? ""
+                      : reader_.preface_seen() ? " in the middle of a frame"
+                                               : " before a word";
+  return transport_detail::unavailable(fmt::format("the connection with {} broke{}: {}", peer_, where, what));
+}
+
+Result<bool> TcpConnection::receive_plain_locked(ReadTools& tools) {
   iovec pieces[kPiecesMax];
   size_t count = reader_.direct_targets(pieces, kPiecesMax - 1);
   size_t direct_bytes = 0;
@@ -158,32 +259,16 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
   size_t offered_bytes = 0;
   for (size_t i = 0; i < count; ++i) offered_bytes += pieces[i].iov_len;
   const ssize_t got = ::readv(fd_, pieces, static_cast<int>(count));
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Read::nothing;
-  if (got <= 0) {
-    const char* where = reader_.at_boundary()    ? ""
-                        : reader_.preface_seen() ? " in the middle of a frame"
-                                                 : " before a word";
-    const std::string what = got == 0 ? "the peer closed it" : errno_text(errno);
-    note({.code = Code::unavailable, .message = fmt::format("the connection with {} broke{}: {}", peer_, where, what)});
-    end_locked();
-    return Read::closed;
-  }
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (got <= 0) return broken(got == 0 ? "the peer closed it" : errno_text(errno));
 
-  delivered_ = false;
-  const uint64_t steps = reader_.progress_steps();
   const size_t bytes = static_cast<size_t>(got);
   drained_ = bytes < offered_bytes;
   const size_t straight = bytes < direct_bytes ? bytes : direct_bytes;
   if (straight > 0) reader_.advance_direct(straight, tools.frames);
-  auto status = parse_locked(ByteView(tools.scratch.data(), bytes - straight), tools);
-  deliver_locked(tools);
-  if (!status.ok()) {
-    note(std::move(status.failure()));
-    end_locked();
-    return Read::closed;
-  }
-  if (!delivered_ && reader_.progress_steps() != steps && !closing_) host_.events().on_progress(id_);
-  return delivered_ ? Read::delivered : Read::some;
+  Status status = parse_locked(ByteView(tools.scratch.data(), bytes - straight), tools);
+  if (!status.ok()) return std::move(status.failure());
+  return true;
 }
 
 Status TcpConnection::parse_locked(ByteView bytes, ReadTools& tools) {
@@ -198,6 +283,7 @@ Status TcpConnection::parse_locked(ByteView bytes, ReadTools& tools) {
 
 void TcpConnection::deliver_locked(ReadTools& tools) {
   if (!tools.frames.empty() && !closing_) {
+    proved_ = true;
     host_.events().on_frames(id_, tools.frames);
     delivered_ = true;
   }
@@ -224,7 +310,7 @@ void TcpConnection::write_all() {
   blocked_ = false;
   for (;;) {
     if (closing_) return;
-    if (writer_.empty()) {
+    if (!has_output()) {
       // Less than asked for: that was all. Whatever came since is flushed by whoever added it.
       if (std::exchange(collected_all_, false)) return;
       host_.events().collect(id_, kCollectBytes, collected_);
@@ -237,13 +323,8 @@ void TcpConnection::write_all() {
       collected_all_ = bytes < kCollectBytes;
       if (writer_.empty()) continue;
     }
-    iovec pieces[kPiecesMax];
-    msghdr header = {};
-    header.msg_iov = pieces;
-    header.msg_iovlen = writer_.fill(pieces, kPiecesMax);
-    const ssize_t sent = ::sendmsg(fd_, &header, MSG_NOSIGNAL);
+    const ssize_t sent = tls_ ? send_encrypted() : send_plain();
     if (sent >= 0) {
-      writer_.advance(static_cast<size_t>(sent));
       written_bytes_ += static_cast<uint64_t>(sent);
       continue;
     }
@@ -261,6 +342,22 @@ void TcpConnection::write_all() {
     ::shutdown(fd_, SHUT_RDWR);
     return;
   }
+}
+
+bool TcpConnection::has_output() const {
+  if (!writer_.empty()) return true;
+  return tls_ && (encrypted_sent_bytes_ < encrypted_.size() || tls_->has_output());
+}
+
+// How much the socket took; -1 and errno if none.
+ssize_t TcpConnection::send_plain() {
+  iovec pieces[kPiecesMax];
+  msghdr header = {};
+  header.msg_iov = pieces;
+  header.msg_iovlen = writer_.fill(pieces, kPiecesMax);
+  const ssize_t sent = ::sendmsg(fd_, &header, MSG_NOSIGNAL);
+  if (sent > 0) writer_.advance(static_cast<size_t>(sent));
+  return sent;
 }
 
 void TcpConnection::on_writable() {

@@ -6,6 +6,10 @@
 // a WriteTurn. Neither is ever taken while the other is held. Inside either the driver's own lock may be
 // taken (by an event), inside that the small locks that are never held across a call-out (interest, failure).
 //
+// With TLS, the handshake stands between the socket's being connected and on_connected or on_accepted: nobody hears of
+// a stranger who fails it. The thread in poll() alone leads it, as connected_ is still false. After it the session is
+// used by both sides, and has a lock of its own, inside those of the sides.
+//
 // A connection ends in one place, end_locked(): under the read mutex, after the write turn has been closed.
 // So events do not overlap, on_closed comes once, and nothing (collect included) comes after it.
 #pragma once
@@ -21,6 +25,7 @@
 
 #include <holdfast/transport/frame_reader.h>
 #include <holdfast/transport/frame_writer.h>
+#include <holdfast/transport/tls.h>
 #include <holdfast/transport/transport.h>
 #include <holdfast/transport/write_turn.h>
 
@@ -37,6 +42,10 @@ class TcpHost {
   virtual void finish_soon(std::shared_ptr<TcpConnection> connection) = 0;
   // The connection has ended: forget it.
   virtual void forget(ConnectionId connection) = 0;
+  // From the thread in poll(): a handshake that we dialled begins, so its time runs.
+  virtual void on_handshake(const std::shared_ptr<TcpConnection>& connection) = 0;
+  // The connection was closed before its first frame, and not because it came to its end.
+  virtual void on_refused(const std::string& peer, const std::string& cause) = 0;
 
  protected:
   ~TcpHost() = default;
@@ -46,6 +55,7 @@ class TcpHost {
 struct ReadTools {
   ReadTools();
   Bytes scratch;
+  Bytes plain;  // one record, decrypted
   std::vector<InFrame> frames;
 };
 
@@ -53,8 +63,10 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  public:
   enum class Read { nothing, some, delivered, closed };
 
-  // Owns `fd`, which may be -1 for a connection that failed before it had one. `peer` is for messages.
-  TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max);
+  // Owns `fd`, which may be -1 for a connection that failed before it had one. `peer` is for messages. `tls` is null
+  // for a plain connection.
+  TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max,
+                std::unique_ptr<TlsSession> tls = nullptr);
   ~TcpConnection();
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
@@ -62,16 +74,20 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   // Any thread.
   void flush();
   void fail(Failure why);  // on_closed follows from poll() or a HelpSession
+  // The same, for a stranger: `cause` ("has another secret") is told to whoever reads the log.
+  void refuse(Code code, const std::string& cause);
   void trust() { trusted_ = true; }
   bool connected() const { return connected_; }
+  // A whole frame has come. (Dialled: the handshake, if there is one, is complete.)
+  bool proved() const { return proved_; }
   int fd() const { return fd_; }
   ConnectionId id() const { return id_; }
   const std::string& peer() const { return peer_; }
 
   // The thread in poll().
-  void watch_connecting();  // dialled: registers with epoll
-  void start_accepted();    // accepted: on_accepted, registers with epoll, sends the preface
-  void finish_connecting();
+  void watch_connecting();                // dialled: registers with epoll
+  void start_accepted();                  // accepted: on_accepted, registers with epoll, sends the preface
+  void on_unconnected(ReadTools& tools);  // not connected() yet, and something has happened
   void on_writable();
   void on_readable(ReadTools& tools, bool hung_up);
   void finish();
@@ -83,11 +99,29 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   Read read_as_helper(ReadTools& tools);
 
  private:
+  bool dialled() const { return id_.value % 2 == 0; }
+  void finish_connecting();
+  void shake_hands(ReadTools& tools);
+  // False: the handshake has failed, or needs more bytes than there are.
+  bool shake_hands_locked(ReadTools& tools);
+  Result<bool> send_handshake_locked();
+  void announce_locked();
+  void note_refusal(Code code, const std::string& cause);
+
   Read read_locked(ReadTools& tools);
+  // False: there is nothing to read now.
+  Result<bool> receive_plain_locked(ReadTools& tools);
+  Result<bool> receive_encrypted_locked(ReadTools& tools);
+  Status decrypt_locked(ByteView bytes, ReadTools& tools);
+  Failure broken(const std::string& what) const;
   Status parse_locked(ByteView bytes, ReadTools& tools);
   void deliver_locked(ReadTools& tools);
   void end_locked();
   void write_all();
+  bool has_output() const;
+  ssize_t send_plain();
+  ssize_t send_encrypted();
+  void flush_what_reading_left();
   void note(Failure why);
   Failure failure() const;
 
@@ -101,13 +135,19 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   const int fd_;
   const std::string peer_;
 
+  // Null: plain. Goes at the end of the handshake, if both sides go on in plain; constant once connected_.
+  std::unique_ptr<TlsSession> tls_;
+
   std::atomic<bool> trusted_ = false;
+  std::atomic<bool> proved_ = false;
   std::atomic<bool> connected_ = false;
   std::atomic<bool> closing_ = false;  // close() was called here: nothing more is delivered or collected
 
   // The read side.
   std::mutex read_mutex_;
   FrameReader reader_;
+  bool shaking_ = false;     // the handshake is under way
+  bool announced_ = false;   // the driver knows of it: on_closed is due
   bool helped_ = false;      // a HelpSession reads; the poller does not
   bool read_ended_ = false;  // no more reads: on_closed was delivered, or waits for the last writer
   bool closed_ = false;      // on_closed was delivered
@@ -117,11 +157,14 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   // The write side: guarded by turn_.
   WriteTurn turn_;
   FrameWriter writer_;
+  Bytes encrypted_;  // what is being written, from encrypted_sent_bytes_ on; the handshake uses it before any writer
+  size_t encrypted_sent_bytes_ = 0;
   std::vector<OutFrame> collected_;
   bool collected_all_ = false;  // the last collect() gave less than it was asked for
   bool blocked_ = false;        // the socket was full; writable_ says when it no longer is
   bool broken_ = false;         // a write failed: the read side will see the end
   std::atomic<bool> writable_ = false;
+  std::atomic<bool> reading_left_output_ = false;  // TLS answers by itself, if the peer renews its key
   std::atomic<uint64_t> written_bytes_ = 0;
 
   // What epoll watches for.
@@ -133,6 +176,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   // The first failure stays.
   mutable std::mutex failure_mutex_;
   std::optional<Failure> failure_;
+  std::string refusal_;  // not empty: why it was refused, to be told
 };
 
 }  // namespace holdfast

@@ -1,0 +1,118 @@
+// TLS 1.3 over any stream of bytes, with OpenSSL and without I/O: bytes go in, bytes come out. No other version, no
+// session tickets, no early data: so every handshake is new, with a key that is forgotten afterwards, and one that was
+// recorded is of no use to anybody.
+//
+// TlsContext: what all connections of a transport share: the pre-shared key or the certificates. Constant; any thread.
+// TlsSession: one connection. Owned by the connection. During the handshake one thread may use it. After it one thread
+// may decrypt while another encrypts: OpenSSL allows one at a time, so a mutex, never held across a call-out, is
+// inside.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include <holdfast/base/bytes.h>
+#include <holdfast/base/error.h>
+#include <holdfast/transport/secret.h>
+
+struct ssl_st;
+struct ssl_ctx_st;
+struct evp_md_st;
+struct ssl_session_st;
+
+namespace holdfast {
+
+// A handshake that takes more bytes than this is refused. A long chain of certificates takes some thousands.
+inline constexpr size_t kHandshakeBytesMax = 64 * 1024;
+
+class TlsContext {
+ public:
+  // `plain_on_loopback`: connections whose both ends are on loopback are encrypted for the handshake only.
+  static Result<std::shared_ptr<const TlsContext>> with_secret(const Secret& secret, bool plain_on_loopback);
+  // PEM files. Both sides must show a certificate that the authority has signed and that is valid now.
+  static Result<std::shared_ptr<const TlsContext>> with_certificates(const std::string& ca_file,
+                                                                     const std::string& cert_file,
+                                                                     const std::string& key_file);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+  bool has_secret() const { return !key_.empty(); }
+  bool plain_on_loopback() const { return plain_on_loopback_; }
+  // After so many records the key is renewed. For tests; before they are shared.
+  void set_records_per_key(uint64_t records) { records_per_key_ = records; }
+
+ private:
+  friend class TlsSession;
+  TlsContext() = default;
+  Status open();
+  ssl_session_st* make_psk_session(ssl_st* ssl) const;
+  static int use_psk(ssl_st* ssl, const evp_md_st* digest, const unsigned char** identity, size_t* identity_bytes,
+                     ssl_session_st** session);
+  static int find_psk(ssl_st* ssl, const unsigned char* identity, size_t identity_bytes, ssl_session_st** session);
+  static int select_protocol(ssl_st* ssl, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in,
+                             unsigned in_bytes, void* context);
+
+  ssl_ctx_st* context_ = nullptr;
+  Secret key_;  // made from the secret; empty with certificates
+  bool plain_on_loopback_ = false;
+  // AES-GCM should not be used for more than 2^24.5 records with one key.
+  uint64_t records_per_key_ = uint64_t{1} << 23;
+};
+
+class TlsSession {
+ public:
+  enum class Side { dials, accepts };
+  // `on_loopback`: as far as this side can see, the other one is on this machine.
+  // Null if there is no memory.
+  static std::unique_ptr<TlsSession> make(std::shared_ptr<const TlsContext> context, Side side, bool on_loopback);
+  ~TlsSession();
+  TlsSession(const TlsSession&) = delete;
+  TlsSession& operator=(const TlsSession&) = delete;
+
+  // ---- the handshake
+  // Goes on as far as `input` allows, which is moved along. True: it is complete; what is left of `input` belongs to
+  // the stream. Otherwise there may be output to send, a last word to the peer after a failure too. The Failure's text
+  // says what the other side did: "has another secret".
+  Result<bool> handshake(ByteView& input);
+  // Both sides have agreed to go on without encryption: forget this session.
+  bool continues_in_plain() const;
+
+  // ---- after it
+  // Decrypts from `input`, which is moved along, until `bytes_max` bytes are there or the input is used up; what is
+  // not yet a whole record is kept inside. 0: used up.
+  Result<size_t> decrypt(ByteView& input, uint8_t* to, size_t bytes_max);
+  // Something is decrypted, or was kept, that decrypt() can go on with.
+  bool has_decrypted() const;
+  Status encrypt(ByteView plain);
+
+  // ---- what is to be sent, in order
+  bool has_output() const;
+  // Swaps all of it into `out`, which must be used up by now.
+  void take_output(Bytes& out);
+
+ private:
+  TlsSession(std::shared_ptr<const TlsContext> context, bool on_loopback)
+      : context_(std::move(context)), on_loopback_(on_loopback) {}
+  friend class TlsContext;
+  friend struct TlsBio;
+  Failure describe_handshake_error();
+  Failure describe_error(const char* doing) const;
+
+  const std::shared_ptr<const TlsContext> context_;
+  const bool on_loopback_;
+
+  mutable std::mutex mutex_;  // guards all below
+  ssl_st* ssl_ = nullptr;     // owns its bio_st
+  ByteView input_;            // while OpenSSL reads
+  Bytes output_;
+  uint64_t records_ = 0;  // encrypted with the current key, about
+  uint64_t handshake_bytes_ = 0;
+  uint8_t first_[8] = {};  // what the peer said first, to tell what it is
+  size_t first_count_ = 0;
+};
+
+}  // namespace holdfast
