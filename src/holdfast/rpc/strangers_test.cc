@@ -26,9 +26,10 @@ using namespace test;
 
 std::string echo_to_strangers(const std::string& text) { return text; }
 
-// Strangers who say that they are workers of the job take these ranks. NOT covered here: sessions that name somebody new.
-// Whoever may say HELLO is believed as to who he is, so each new name leaves a link for good, and a call under that name a
-// reply that nobody acknowledges, for which a graceful shutdown then waits in vain. Such sessions are put right first.
+// Strangers who say that they are workers of the job take these ranks. NOT covered here: sessions that name somebody
+// new. Whoever may say HELLO is believed as to who he is, so each new name leaves a link for good, and a call under
+// that name a reply that nobody acknowledges, for which a graceful shutdown then waits in vain. Such sessions are put
+// right first.
 constexpr uint32_t kFirstRank = 70;
 constexpr uint32_t kRanks = 4;
 
