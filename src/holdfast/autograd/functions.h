@@ -28,6 +28,9 @@ struct SendOrigin {
   ContextId context;
   WorkerPtr sender;
   SendNumber number;
+  // The tensors came with the reply to a call of ours. Between devices they go by the map of whoever calls, and their
+  // gradients by the same map.
+  bool came_in_reply = false;
 };
 
 // Its gradients are for another worker: only a distributed pass can take them there. It cannot be run, so that

@@ -67,7 +67,11 @@ Status on_tensors_arrived(ReceiveContext& context, ByteView bytes, std::vector<a
     state = std::static_pointer_cast<ContextState>(Backwards::of(host).find_context(section->context));
   }
   if (!state) return {};  // it has ended: nobody will want gradients
-  if (make_recv(tensors, {.context = section->context, .sender = context.from, .number = {section->send}})) {
+  const bool is_reply = context.message.kind == kReply;
+  if (make_recv(tensors, {.context = section->context,
+                          .sender = context.from,
+                          .number = {section->send},
+                          .came_in_reply = is_reply})) {
     ++state->recv_count;
   }
   return {};

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include <holdfast/tensor/devices.h>
 #include <holdfast/tensor/incoming_tensors.h>
 #include <holdfast/tensor/outgoing_tensors.h>
 #include <holdfast/wire/fields.h>
@@ -23,8 +24,10 @@ struct GradientBody {
   HOLDFAST_FIELDS(GradientBody, entries, table)
 };
 
-// `to_self`: the receiver would write into the very memory that was sent.
-Gradient pack(const MessageGradients& message_gradients, bool to_self) {
+Gradient pack(const MessageGradients& message_gradients, Host& host, const SendOrigin& origin) {
+  // Then the receiver would write into the very memory that was sent.
+  const bool to_self = origin.sender->id() == host.self()->id();
+  PeerMover mover(host, *origin.sender, origin.came_in_reply ? MapOf::sender : MapOf::receiver, /*in_order=*/true);
   OutgoingTensors tensors;
   Message message;
   GradientBody body;
@@ -34,17 +37,19 @@ Gradient pack(const MessageGradients& message_gradients, bool to_self) {
                                ? tensors.add(to_self && gradient.defined() ? gradient.clone() : gradient)
                                : kNotReached);
   }
-  body.table = tensors.finish(message);
+  body.table = tensors.finish(message, &mover);
   return {.body = wire::encode_message({}, body).body, .attachments = std::move(message.attachments)};
 }
 
-MessageGradients unpack(const Gradient& gradient) {
+MessageGradients unpack(const Gradient& gradient, Host& host, const WorkerInfo& from) {
   wire::Reader reader(gradient.body);
   GradientBody body;
   wire::decode(reader, body);
   reader.finish();
   if (!reader.ok()) throw_failure({.code = Code::corrupt, .message = "gradients: " + reader.error()});
-  Result<std::vector<at::Tensor>> tensors = read_tensors(body.table, gradient.attachments);
+  // A gradient may have to wait for others, and then be used on another thread.
+  PeerMover mover(host, from, MapOf::sender, /*in_order=*/false);
+  Result<std::vector<at::Tensor>> tensors = read_tensors(body.table, gradient.attachments, &mover);
   if (!tensors) throw_failure(std::move(tensors.failure()));
   MessageGradients unpacked;
   for (const uint32_t entry : body.entries) {
@@ -91,13 +96,14 @@ std::vector<RemoteSend> TorchPass::walk(const WalkFrom& from) {
 }
 
 RunResult TorchPass::run(bool, std::vector<ArrivedGradient> arrived) {
-  for (const ArrivedGradient& one : arrived) pass_.add_arrived(context_->send(one.send), unpack(one.gradient));
+  for (const ArrivedGradient& one : arrived) {
+    pass_.add_arrived(context_->send(one.send), unpack(one.gradient, context_->host, *one.from));
+  }
   RunResult result;
-  const WorkerId self = context_->host.self()->id();
   pass_.run([&](const LocalPass::RecvPtr& recv, const MessageGradients& gradients) {
     const SendOrigin& origin = recv->origin;
     result.gradients.push_back(
-        {.to = origin.sender, .send = origin.number, .gradient = pack(gradients, origin.sender->id() == self)});
+        {.to = origin.sender, .send = origin.number, .gradient = pack(gradients, context_->host, origin)});
   });
   result.waiting = pass_.waiting();
   result.waiting_names = pass_.waiting_names();

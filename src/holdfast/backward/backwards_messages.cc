@@ -125,8 +125,10 @@ Status Backwards::on_gradient(Step& step, const WorkerPtr& from, Message& messag
   step.garbage.push_back(attachments);  // if it is not taken
   const PartPtr part = part_for(step, body->header, body->header.mode == PassMode::fast);
   if (!part) return {};
-  std::optional<Failure> failure = part->arrive(
-      {.send = body->send, .gradient = {.body = std::move(body->body), .attachments = std::move(*attachments)}});
+  std::optional<Failure> failure =
+      part->arrive({.from = from,
+                    .send = body->send,
+                    .gradient = {.body = std::move(body->body), .attachments = std::move(*attachments)}});
   if (failure) {
     fail_part(step, *part, std::move(*failure));
   } else {

@@ -49,7 +49,8 @@ struct WalkFrom {
 };
 
 struct ArrivedGradient {
-  SendNumber send;
+  WorkerPtr from;
+  SendNumber send;  // of this worker
   Gradient gradient;
 };
 
