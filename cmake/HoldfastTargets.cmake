@@ -58,6 +58,10 @@ function(holdfast_layer name)
   holdfast_install_library(${name} HEADERS src/holdfast/${name})
   if(HOLDFAST_BUILD_TESTS AND layer_tests)
     holdfast_test_program(${name} SHARDS ${ARG_SHARDS} SOURCES ${layer_tests} LIBRARIES holdfast_${name})
+    # Tests several at a time: most of the work is in the headers, which are the same (see CMakePresets.json: sanitizer).
+    if(NOT CMAKE_UNITY_BUILD)
+      set_target_properties(${name}_tests PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    endif()
   endif()
 endfunction()
 

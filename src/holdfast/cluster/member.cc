@@ -208,6 +208,8 @@ void Member::on_join_refused(Step& step, const std::string& text) {
                         .message = fmt::format("{} (coordinator at {})", text, options_.coordinator)};
   step.closes.push_back({connection_, failure});
   finish_join(step, failure);
+  finish_leave(step, failure);
+  fail_lookups(step, failure);
 }
 
 bool Member::awaits_answer() const {
