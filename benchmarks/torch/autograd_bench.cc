@@ -1,5 +1,6 @@
 // ./bench autograd: one training step (forward, backward, optimizer) of a model on two workers with small tensors,
 // beside the same with torch.distributed.rpc, and the messages that a pass takes.
+#include <holdfast/backward/backwards.h>
 #include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/torch.h>
 
