@@ -169,7 +169,7 @@ Json random_json(Random& random, int depth) {
 // on the wire and sizeof(T) here, at each of a few nested containers that all claim the same bytes.
 constexpr size_t kAllocatedPerByteMax = kDepthMax * sizeof(Json);
 
-constexpr int kTries = test::kThreadSanitizer ? 5'000 : 50'000;
+constexpr int kTries = test::kThreadSanitizer ? 20'000 : 50'000;
 
 template <class T>
 size_t accepted_of_random(uint64_t seed, int count) {
