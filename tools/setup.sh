@@ -11,7 +11,7 @@ build_root="$root/build"
 # shellcheck disable=SC2034  # used by the scripts that source this file
 packages_build=(g++ cmake ninja-build libfmt-dev libssl-dev libcli11-dev libtorch-dev)
 # shellcheck disable=SC2034
-packages_test=(libgtest-dev libmsgpack-cxx-dev python3)
+packages_test=(libgtest-dev libmsgpack-cxx-dev python3 iproute2)
 # shellcheck disable=SC2034
 packages_fuzz=(clang libclang-rt-dev libgtest-dev)
 

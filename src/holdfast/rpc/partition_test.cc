@@ -102,6 +102,7 @@ class PartitionTest : public testing::Test {
            shell("ip -n " + far_space + " address add 10.77.0.2/24 dev v1") &&
            shell("ip -n " + near_space + " link set v0 up") && shell("ip -n " + far_space + " link set v1 up") &&
            shell("ip -n " + near_space + " link set lo up") && shell("ip -n " + far_space + " link set lo up");
+    // Not everybody who runs the tests is root. As root it runs: ./test installs iproute2.
     if (!made) GTEST_SKIP() << "cannot make network namespaces here (needs root and iproute2): nothing was tested";
   }
   void TearDown() override {

@@ -213,6 +213,7 @@ uint64_t allocate(uint64_t bytes) { return Bytes(bytes).size(); }
 Bytes make_bytes(uint64_t bytes) { return Bytes(bytes); }
 
 TEST_F(ReliabilityTest, AtTheMemoryLimitAHandlerThrowsAndTheWorkerGoesOn) {
+  // Its shadow memory alone goes over any limit that a test could set; dev runs this.
   if (kSanitizer) GTEST_SKIP() << "a sanitizer needs address space of its own";
   start(1, 600s);
   worker->peer(1).call<limit_memory>(192 << 20);
@@ -229,6 +230,7 @@ void limit_memory_of_first(int64_t more_bytes) { current_worker().peer(1).call<l
 // A message for which there is no memory closes its connection, and is sent again until there is: what the same worker
 // sends later waits behind it, what others send does not.
 TEST_F(ReliabilityTest, AMessageThatDoesNotFitIntoMemoryWaitsUntilItDoes) {
+  // Its shadow memory alone goes over any limit that a test could set; dev runs this.
   if (kSanitizer) GTEST_SKIP() << "a sanitizer needs address space of its own";
   start(2, 600s, [](Options& options) { options.inflight_bytes_max = 1 << 30; });
   worker->peer(1).call<limit_memory>(64 << 20);

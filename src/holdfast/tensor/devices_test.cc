@@ -304,6 +304,7 @@ int64_t weighted_sum(at::Tensor tensor) {
 }
 
 TEST(Devices, ATensorOfFiveGibibytesTravels) {
+  // More memory than many machines have, and minutes of copying: on demand only.
   if (std::getenv("HOLDFAST_LARGE_TESTS") == nullptr) {
     GTEST_SKIP() << "it takes 10 GiB of memory; set HOLDFAST_LARGE_TESTS=1 to run it";
   }
