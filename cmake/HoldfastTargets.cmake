@@ -58,10 +58,6 @@ function(holdfast_layer name)
   holdfast_install_library(${name} HEADERS src/holdfast/${name})
   if(HOLDFAST_BUILD_TESTS AND layer_tests)
     holdfast_test_program(${name} SHARDS ${ARG_SHARDS} SOURCES ${layer_tests} LIBRARIES holdfast_${name})
-    # Tests several at a time: most of the work is in the headers, which are the same (see CMakePresets.json: sanitizer).
-    if(NOT CMAKE_UNITY_BUILD)
-      set_target_properties(${name}_tests PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
-    endif()
   endif()
 endfunction()
 
@@ -79,7 +75,7 @@ function(holdfast_canary_tests name)
   endforeach()
   holdfast_test_program(${name}_canary SOURCES ${sources} LIBRARIES holdfast_${name})
   target_compile_definitions(${name}_canary_tests PRIVATE HOLDFAST_CANARIES)
-  # These sources are compiled once more: several at a time takes half as long (see CMakePresets.json: sanitizer).
+  # These sources are compiled once more: several at a time takes half as long (see CMakePresets.json: dev).
   set_target_properties(${name}_canary_tests PROPERTIES UNITY_BUILD ON)
 endfunction()
 

@@ -6,6 +6,7 @@ Two processes. Reads a number of steps from each line of its input, does them, a
 import multiprocessing
 import os
 import sys
+import threading
 import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,7 +16,18 @@ def options(rpc, port):
     return rpc.TensorPipeRpcBackendOptions(num_worker_threads=4, init_method=f"tcp://127.0.0.1:{port}")
 
 
+def end_with(process):
+    """Ends this process as soon as the other one has ended: neither may wait for ever for the other."""
+
+    def watch():
+        process.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def serve(port):
+    end_with(multiprocessing.parent_process())
     from torch.distributed import rpc
 
     rpc.init_rpc("worker1", rank=1, world_size=2, rpc_backend_options=options(rpc, port))
@@ -26,6 +38,7 @@ def main():
     port = int(sys.argv[1])
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(port,))
     server.start()
+    end_with(server)
     import torch
     from torch.distributed import autograd, rpc
     from torch.distributed.optim import DistributedOptimizer
@@ -55,7 +68,6 @@ def main():
         print(count / (time.monotonic() - start), flush=True)
     del layer, parameters, optimizer
     rpc.shutdown()
-    server.join()
 
 
 class Layer:

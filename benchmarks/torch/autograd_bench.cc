@@ -1,10 +1,7 @@
 // ./bench autograd: one training step (forward, backward, optimizer) of a model on two workers with small tensors,
 // beside the same with torch.distributed.rpc, and the messages that a pass takes.
 #include <holdfast/backward/backwards.h>
-#include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/torch.h>
-
-#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/matmul.h>
@@ -14,6 +11,7 @@
 #include <torch/optim/sgd.h>
 
 #include "../benchmarks.h"
+#include "../worker_pair.h"
 #include "peer_process.h"
 
 namespace holdfast::bench {
@@ -29,35 +27,14 @@ struct Layer {
 
 uint64_t pass_messages_sent_here() { return Backwards::of(current_worker().host()).messages_sent(); }
 
-Options options_for(int rank, const std::string& coordinator) {
-  Options options;
-  options.rank = rank;
-  options.world_size = 2;
-  options.coordinator = coordinator;
-  return options;
-}
-
 }  // namespace
 
 void run_autograd(const Settings& settings) {
-  at::set_num_threads(1);
-  int address_pipe[2];
-  if (pipe(address_pipe) != 0) throw std::runtime_error("pipe failed");
-  Child server([&] {
-    at::set_num_threads(1);
-    char address[64] = {};
-    if (read(address_pipe[0], address, sizeof(address)) <= 0) return;
-    Worker worker(options_for(1, address));
-    worker.shutdown(kForever);
-  });
+  WorkerPair pair([](Options&) { at::set_num_threads(1); });
   PeerProcess original("autograd_original.py");
-  CoordinatorServer coordinator({.world_size = 2}, {});
-  char address[64] = {};
-  coordinator.address().copy(address, sizeof(address) - 1);
-  if (write(address_pipe[1], address, sizeof(address)) != sizeof(address))
-    throw std::runtime_error("the child is gone");
-  Worker worker(options_for(0, address));
-  const Peer peer = worker.peer(1);
+  pair.start();
+  Worker& worker = pair.worker();
+  const Peer peer = pair.peer();
 
   RRef<Layer> layer = peer.make<Layer>(int64_t{16}, int64_t{16});
   const at::Tensor x = at::rand({8, 16});

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +40,9 @@ PeerProcess::PeerProcess(const std::string& script) {
     dup2(to[0], STDIN_FILENO);
     dup2(from[1], STDOUT_FILENO);
     for (const int fd : {to[0], to[1], from[0], from[1]}) close(fd);
-    execl("/usr/bin/python3", "python3", path.c_str(), port.c_str(), nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // By its whole name: the one with Debian's torch, for the processes that it starts too.
+    execl("/usr/bin/python3", "/usr/bin/python3", path.c_str(), port.c_str(), nullptr);
     _exit(127);
   }
   setpgid(pid_, pid_);
@@ -52,7 +55,11 @@ PeerProcess::PeerProcess(const std::string& script) {
 PeerProcess::~PeerProcess() {
   fclose(to_);  // the end of its input: it ends
   fclose(from_);
-  if (!there_) kill(-pid_, SIGKILL);
+  for (int tenths = 0; there_ && tenths < 100; ++tenths) {
+    if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+    usleep(100'000);
+  }
+  kill(-pid_, SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
 

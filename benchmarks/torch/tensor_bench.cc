@@ -1,8 +1,5 @@
 // ./bench tensor: large tensors one way, beside a plain blocking socket in the same run.
-#include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/torch.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -11,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "../benchmarks.h"
+#include "../worker_pair.h"
 #include "raw_stream.h"
 
 namespace holdfast::bench {
@@ -20,14 +18,6 @@ namespace {
 constexpr size_t kInFlight = 4;
 
 int64_t take_tensor(const at::Tensor& tensor) { return tensor.numel(); }
-
-Options options_for(int rank, const std::string& coordinator) {
-  Options options;
-  options.rank = rank;
-  options.world_size = 2;
-  options.coordinator = coordinator;
-  return options;
-}
 
 double send(const Peer& peer, const at::Tensor& tensor, size_t count) {
   std::deque<Future<int64_t>> waiting;
@@ -51,26 +41,14 @@ std::string size_text(uint64_t bytes) {
 }  // namespace
 
 void run_tensor(const Settings& settings) {
-  // The children are forked before this process has any thread.
-  int address_pipe[2];
-  if (pipe(address_pipe) != 0) throw std::runtime_error("pipe failed");
-  Child server([&] {
-    char address[64] = {};
-    if (read(address_pipe[0], address, sizeof(address)) <= 0) return;
-    Worker worker(options_for(1, address));
-    worker.shutdown(kForever);
-  });
+  // Children are forked before this process has any thread.
+  WorkerPair pair;
   RawStream raw;
   Child raw_server([&] { raw.serve(); });
   raw.connect();
 
-  CoordinatorServer coordinator({.world_size = 2}, {});
-  char address[64] = {};
-  coordinator.address().copy(address, sizeof(address) - 1);
-  if (write(address_pipe[1], address, sizeof(address)) != sizeof(address))
-    throw std::runtime_error("the child is gone");
-  Worker worker(options_for(0, address));
-  const Peer peer = worker.peer(1);
+  pair.start();
+  const Peer peer = pair.peer();
 
   for (const uint64_t bytes : {4u << 10, 64u << 10, 1u << 20, 16u << 20, 256u << 20}) {
     const at::Tensor tensor = at::ones({static_cast<int64_t>(bytes)}, at::kByte);

@@ -241,7 +241,7 @@ struct Role {
 };
 
 // Before any test: a process with a role plays it and ends.
-class RoleEnvironment : public testing::Environment {
+class RoleEnvironment : public ::testing::Environment {
  public:
   void SetUp() override {
     const char* role = std::getenv(kRoleVariable);
@@ -256,7 +256,7 @@ class RoleEnvironment : public testing::Environment {
     std::exit(result);
   }
 };
-inline testing::Environment* const role_environment = testing::AddGlobalTestEnvironment(new RoleEnvironment);
+inline ::testing::Environment* const role_environment = ::testing::AddGlobalTestEnvironment(new RoleEnvironment);
 
 // A worker in a process of its own, which takes its Options from the environment. Killed at the end if it still runs.
 class TestProcess {

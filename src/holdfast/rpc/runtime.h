@@ -59,7 +59,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
 
   // Host: public there
   std::shared_ptr<Host> share() override { return shared_from_this(); }
-  const std::string& name() const override { return self_->name; }
+  // Before it has joined, and if it never does, what it wants to be called.
+  const std::string& name() const override { return self_ ? self_->name : options_.name; }
   Duration call_timeout() const override { return options_.timeout; }
   const Options* options_if_any() const override { return &options_; }
   std::shared_ptr<const rpc_detail::PeerState> peer_state(WorkerPtr worker) override;

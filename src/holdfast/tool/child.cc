@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <holdfast/tool/launch_error.h>
+#include <holdfast/tool/program.h>
 #include <holdfast/tool/signals.h>
 #include <holdfast/transport/address.h>
 
@@ -76,12 +77,12 @@ int exec_error(const Fd& report) {
   return count == sizeof(error) ? error : 0;
 }
 
-[[noreturn]] void cannot_execute(const std::string& path, int error) {
+[[noreturn]] void cannot_start(const std::string& path, int error) {
   if (error == ENOENT) {
     // The file was there a moment ago: what is missing is most likely what its first line names.
     throw LaunchError(kStatusNotFound, fmt::format("cannot run {}: it, or the interpreter it names, is missing", path));
   }
-  throw LaunchError(kStatusNotExecutable, fmt::format("cannot run {}: {}", path, errno_text(error)));
+  cannot_execute(path, error);
 }
 
 }  // namespace
@@ -123,7 +124,7 @@ ChildProcess start_child(const ChildSpec& spec, const Signals& signals, const rl
   if (const int error = exec_error(report.read); error != 0) {
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
-    cannot_execute(spec.path, error);
+    cannot_start(spec.path, error);
   }
   ::fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(err.read.get(), F_SETFL, O_NONBLOCK);

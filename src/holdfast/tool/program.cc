@@ -26,11 +26,11 @@ int why_not_executable(const std::string& path) {
 
 bool is_missing(int error) { return error == ENOENT || error == ENOTDIR; }
 
-[[noreturn]] void cannot_execute(const std::string& path, int error) {
+}  // namespace
+
+void cannot_execute(const std::string& path, int error) {
   throw LaunchError(kStatusNotExecutable, fmt::format("cannot run {}: {}", path, errno_text(error)));
 }
-
-}  // namespace
 
 std::string find_program(const std::string& program, const std::string& search_path) {
   if (program.find('/') != program.npos) {

@@ -1,10 +1,8 @@
 #include <holdfast/transport/frame_reader.h>
 
-#include <sys/mman.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -26,34 +24,10 @@ uint64_t table_entry(const Bytes& table, size_t i) {
   return length;
 }
 
-// Large memory comes fresh from the kernel, which clears it page by page as it is touched. In huge pages that takes a
-// fraction of the time, if the kernel has them; else nothing changes.
-constexpr uint64_t kHugePageBytes = 2 * 1024 * 1024;
-
-// Small memory is taken a little larger, and aligned inside: one quick allocation, where aligned_alloc is a slow one
-// and its owner a second.
-constexpr uint64_t kSmallBytesMax = 1024;
-
-// Null if there is no memory.
-std::shared_ptr<uint8_t> allocate_aligned(uint64_t bytes) {
-  if (bytes <= kSmallBytesMax) {
-    auto memory = std::make_shared_for_overwrite<uint8_t[]>(bytes + kAttachmentAlignment - 1);
-    const auto address = reinterpret_cast<uintptr_t>(memory.get());
-    uint8_t* aligned = memory.get() + (kAttachmentAlignment - address % kAttachmentAlignment) % kAttachmentAlignment;
-    return {std::move(memory), aligned};
-  }
-  const bool huge = bytes >= 2 * kHugePageBytes;
-  const uint64_t alignment = huge ? kHugePageBytes : kAttachmentAlignment;
-  const uint64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, rounded);
-  if (huge && memory != nullptr) madvise(memory, rounded, MADV_HUGEPAGE);
-  return {static_cast<uint8_t*>(memory), [](uint8_t* at) { std::free(at); }};
-}
-
 }  // namespace
 
-FrameReader::FrameReader(std::string peer, uint64_t frame_bytes_max)
-    : peer_(std::move(peer)), frame_bytes_max_(frame_bytes_max) {}
+FrameReader::FrameReader(std::string peer, uint64_t frame_bytes_max, std::shared_ptr<ReceivePool> pool)
+    : peer_(std::move(peer)), frame_bytes_max_(frame_bytes_max), pool_(std::move(pool)) {}
 
 Status FrameReader::take_preface(ByteView& bytes) {
   const size_t count = std::min(bytes.size(), kPreface.size() - have_bytes_);
@@ -110,7 +84,7 @@ Status FrameReader::begin_payload() {
       Attachment& attachment = message_.attachments[i];
       attachment.bytes = table_entry(table_, i);
       if (attachment.bytes == 0) continue;
-      auto memory = allocate_aligned(attachment.bytes);
+      auto memory = pool_->allocate(attachment.bytes);
       enough = memory != nullptr;
       attachment.data = memory.get();
       attachment.owner = std::move(memory);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <holdfast/base/error.h>
+#include <holdfast/transport/receive_pool.h>
 #include <holdfast/transport/transport.h>
 
 struct iovec;
@@ -21,12 +22,12 @@ namespace holdfast {
 
 // More than this still missing of a frame: read straight into its memory instead of through a buffer.
 inline constexpr size_t kDirectReadBytesMin = 64 * 1024;
-inline constexpr size_t kAttachmentAlignment = 64;
 
 class FrameReader {
  public:
-  // `peer` is for messages: the address of the other side.
-  FrameReader(std::string peer, uint64_t frame_bytes_max);
+  // `peer` is for messages: the address of the other side. Attachments lie in memory of `pool`.
+  FrameReader(std::string peer, uint64_t frame_bytes_max,
+              std::shared_ptr<ReceivePool> pool = std::make_shared<ReceivePool>());
 
   // Consumes from the front of `bytes`, which is moved along, and appends the frames that became whole.
   // Consumes everything, unless `trusted` is false: then it stops behind the first whole frame, so that the
@@ -59,6 +60,7 @@ class FrameReader {
 
   const std::string peer_;
   const uint64_t frame_bytes_max_;
+  const std::shared_ptr<ReceivePool> pool_;
 
   State state_ = State::preface;
   size_t have_bytes_ = 0;  // of the preface, head or table

@@ -239,6 +239,7 @@ void TcpTransport::interrupt_after(Duration wait) {
 
 int TcpTransport::wait_ms(Time until) const {
   until = std::min({until, accept_again_at_, doorkeeper_.next_deadline()});
+  if (receive_pool_->idle_bytes() > 0) until = std::min(until, trim_at_);
   if (until == kNever) return -1;
   const Time now = steady_now();
   if (until <= now) return 0;
@@ -274,6 +275,15 @@ void TcpTransport::poll(Time until) {
   }
   end_late();
   finish_ended();
+  trim_pool();
+}
+
+void TcpTransport::trim_pool() {
+  if (receive_pool_->idle_bytes() == 0) return;
+  const Time now = steady_now();
+  if (now < trim_at_) return;
+  receive_pool_->trim(now);
+  trim_at_ = now + ReceivePool::kIdleTime;
 }
 
 void TcpTransport::handle(ConnectionId connection, uint32_t ready) {

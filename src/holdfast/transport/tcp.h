@@ -117,6 +117,7 @@ class TcpTransport final : public Transport, private TcpHost {
 
   TransportEvents& events() override { return events_; }
   int epoll_fd() const override { return epoll_fd_; }
+  const std::shared_ptr<ReceivePool>& receive_pool() const override { return receive_pool_; }
   void finish_soon(std::shared_ptr<TcpConnection> connection) override;
   void forget(ConnectionId connection) override;
   void on_handshake(const std::shared_ptr<TcpConnection>& connection) override;
@@ -136,6 +137,7 @@ class TcpTransport final : public Transport, private TcpHost {
   void handle(ConnectionId connection, uint32_t ready);
   void finish_ended();
   void end_late();
+  void trim_pool();
   void accept_all();
   void pause_accepting(int error);
   void watch_listener(bool on);
@@ -148,6 +150,7 @@ class TcpTransport final : public Transport, private TcpHost {
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   int timer_fd_ = -1;
+  const std::shared_ptr<ReceivePool> receive_pool_ = std::make_shared<ReceivePool>();
 
   std::atomic<int> listener_fd_ = -1;
   std::atomic<bool> interrupted_ = false;
@@ -160,6 +163,7 @@ class TcpTransport final : public Transport, private TcpHost {
   Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
   bool warned_ = false;
   Doorkeeper doorkeeper_;
+  Time trim_at_ = Time::min();  // when idle memory of receive_pool_ is looked at again
 
   // Connections come with connect() and accept, and go just before their on_closed.
   mutable std::mutex connections_mutex_;

@@ -39,7 +39,7 @@ TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string
       fd_(fd),
       peer_(std::move(peer)),
       tls_(std::move(tls)),
-      reader_(peer_, frame_bytes_max),
+      reader_(peer_, frame_bytes_max, host.receive_pool()),
       announced_(dialled()) {}
 
 TcpConnection::~TcpConnection() {

@@ -38,6 +38,7 @@ class TcpHost {
  public:
   virtual TransportEvents& events() = 0;
   virtual int epoll_fd() const = 0;
+  virtual const std::shared_ptr<ReceivePool>& receive_pool() const = 0;
   // Has a thread in poll() call finish() soon. Any thread, under any lock.
   virtual void finish_soon(std::shared_ptr<TcpConnection> connection) = 0;
   // The connection has ended: forget it.
