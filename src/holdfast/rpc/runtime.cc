@@ -73,7 +73,9 @@ TcpOptions tcp_options(const Options& options) {
   return {.frame_bytes_max = options.frame_bytes_max,
           .tls = make_tls(options.security).take(),
           .handshake_timeout = options.handshake_timeout,
-          .strangers_max = options.strangers_max};
+          .strangers_max = options.strangers_max,
+          .spin = options.spin,
+          .shared_memory = options.shared_memory};
 }
 
 // Options with a coordinator whose address is numeric; starts one first where this worker hosts it.

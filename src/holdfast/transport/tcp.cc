@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,7 @@ void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level
 TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options)
     : events_(events),
       options_(std::move(options)),
+      spins_(options_.spin && std::thread::hardware_concurrency() > 1),
       doorkeeper_(options_.strangers_max, options_.handshake_timeout, options_.log) {
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -247,10 +249,18 @@ int TcpTransport::wait_ms(Time until) const {
   return static_cast<int>(std::min<int64_t>(left, INT_MAX));
 }
 
+int TcpTransport::wait(epoll_event* ready, Time until) {
+  Spin spin(spins_ ? &spin_policy_ : nullptr, until);
+  while (spin.again()) {
+    if (const int count = ::epoll_wait(epoll_fd_, ready, kEventsMax, 0); count > 0) return count;
+  }
+  return ::epoll_wait(epoll_fd_, ready, kEventsMax, wait_ms(until));
+}
+
 void TcpTransport::poll(Time until) {
   const std::lock_guard lock(poll_mutex_);
   epoll_event ready[kEventsMax];
-  const int count = ::epoll_wait(epoll_fd_, ready, kEventsMax, wait_ms(until));
+  const int count = wait(ready, until);
   if (accept_again_at_ != kNever && steady_now() >= accept_again_at_) {
     accept_again_at_ = kNever;
     watch_listener(true);

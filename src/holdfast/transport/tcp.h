@@ -23,8 +23,11 @@
 
 #include <holdfast/transport/address.h>
 #include <holdfast/transport/doorkeeper.h>
+#include <holdfast/transport/spin_policy.h>
 #include <holdfast/transport/tcp_connection.h>
 #include <holdfast/transport/transport.h>
+
+struct epoll_event;
 
 namespace holdfast {
 
@@ -41,6 +44,10 @@ struct TcpOptions {
   // have not yet, the oldest of them is closed.
   Duration handshake_timeout = std::chrono::seconds(10);
   size_t strangers_max = 256;
+  // Whoever waits for bytes may ask for them for a while before it sleeps: see spin_policy.h.
+  bool spin = true;
+  // Peers of the same user on the same host are spoken with through shared memory: see docs/shared_memory.md.
+  bool shared_memory = true;
   // Gets a line for each refusal that is worth one; unset: stderr. Called by the thread in poll().
   Log log = nullptr;
 };
@@ -62,9 +69,8 @@ class HelpSession {
   HelpSession(const HelpSession&) = delete;
   HelpSession& operator=(const HelpSession&) = delete;
 
-  // Waits for one batch of frames and delivers it. With `spin` it first asks the socket again and again for
-  // that long, before it sleeps: faster by a wake-up, at the price of a busy core.
-  Outcome poll_once(Time until, Duration spin = Duration::zero());
+  // Waits for one batch of frames and delivers it.
+  Outcome poll_once(Time until);
   // Makes the current poll_once, or else the next one, return.
   void interrupt();
 
@@ -73,6 +79,8 @@ class HelpSession {
   struct Tools;
   HelpSession(TcpTransport& transport, std::shared_ptr<TcpConnection> connection, std::unique_ptr<Tools> tools);
   bool take_interrupt();
+  enum class Woken { readable, interrupted, timeout };
+  Woken sleep(Time until);
 
   TcpTransport& transport_;
   const std::shared_ptr<TcpConnection> connection_;
@@ -132,6 +140,8 @@ class TcpTransport final : public Transport, private TcpHost {
   Result<Dialled> dial(const std::string& address) const;
   // Null for a plain connection, or with `failed` set if there is no memory.
   std::unique_ptr<TlsSession> make_session(TlsSession::Side side, bool on_loopback, bool& failed) const;
+  // How many of `ready` are filled.
+  int wait(epoll_event* ready, Time until);
   int wait_ms(Time until) const;
   void handle(ConnectionId connection, uint32_t ready);
   void finish_ended();
@@ -145,6 +155,7 @@ class TcpTransport final : public Transport, private TcpHost {
   // Constant after construction.
   TransportEvents& events_;
   const TcpOptions options_;
+  const bool spins_;
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   int timer_fd_ = -1;
@@ -156,6 +167,7 @@ class TcpTransport final : public Transport, private TcpHost {
   // Held by the thread in poll().
   std::mutex poll_mutex_;
   ReadTools tools_;
+  SpinPolicy spin_policy_;
   uint64_t next_accepted_ = 1;
   Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
   bool warned_ = false;

@@ -25,6 +25,7 @@
 
 #include <holdfast/transport/frame_reader.h>
 #include <holdfast/transport/frame_writer.h>
+#include <holdfast/transport/spin_policy.h>
 #include <holdfast/transport/tls.h>
 #include <holdfast/transport/transport.h>
 #include <holdfast/transport/write_turn.h>
@@ -97,6 +98,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void end_help();
   // One read, without waiting.
   Read read_as_helper(ReadTools& tools);
+  SpinPolicy& helper_spin() { return helper_spin_; }
 
  private:
   bool dialled() const { return id_.value % 2 == 0; }
@@ -153,6 +155,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool closed_ = false;      // on_closed was delivered
   bool delivered_ = false;   // during one read: some frame was delivered
   bool drained_ = false;     // the last read got less than it asked for: there is no more for now
+
+  // Of whoever helps.
+  SpinPolicy helper_spin_;
 
   // The write side: guarded by turn_.
   WriteTurn turn_;
