@@ -630,8 +630,10 @@ void Runtime::stop(const std::string& why) {
 }
 
 WorkerStats Runtime::stats() const {
+  const size_t shared_memory = transport_.shared_memory_count();
   std::lock_guard lock(mutex_);
   return {.connections = node_.links().connection_count(),
+          .shared_memory = shared_memory,
           .links = node_.links().link_count(),
           .calls_made = node_.calls().made_count(),
           .calls_served = node_.calls().served_count(),

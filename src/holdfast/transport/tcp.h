@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -119,6 +120,8 @@ class TcpTransport final : public Transport, private TcpHost {
   // "127.0.0.1:4711" for messages; "" when the connection is gone.
   std::string peer_address(ConnectionId connection) const;
   size_t connection_count() const;
+  // How many of them use shared memory.
+  size_t shared_memory_count() const;
 
  private:
   friend class HelpSession;
@@ -126,6 +129,7 @@ class TcpTransport final : public Transport, private TcpHost {
   TransportEvents& events() override { return events_; }
   int epoll_fd() const override { return epoll_fd_; }
   void finish_soon(std::shared_ptr<TcpConnection> connection) override;
+  void read_soon(std::shared_ptr<TcpConnection> connection) override;
   void forget(ConnectionId connection) override;
   void on_handshake(const std::shared_ptr<TcpConnection>& connection) override;
   void on_refused(const std::string& peer, const std::string& cause) override;
@@ -136,8 +140,11 @@ class TcpTransport final : public Transport, private TcpHost {
   struct Dialled {
     int fd = -1;
     bool on_loopback = false;
+    std::unique_ptr<SharedRings> rings = nullptr;
   };
   Result<Dialled> dial(const std::string& address) const;
+  // Null if there is nobody of our own at that address.
+  std::optional<Dialled> dial_with_rings(const Endpoint& endpoint) const;
   // Null for a plain connection, or with `failed` set if there is no memory.
   std::unique_ptr<TlsSession> make_session(TlsSession::Side side, bool on_loopback, bool& failed) const;
   // How many of `ready` are filled.
@@ -146,7 +153,14 @@ class TcpTransport final : public Transport, private TcpHost {
   void handle(ConnectionId connection, uint32_t ready);
   void finish_ended();
   void end_late();
-  void accept_all();
+  // The rings of connections that were active a moment ago are looked at until poll() sleeps.
+  void look_at(const std::shared_ptr<TcpConnection>& connection);
+  void read_rings();
+  bool rings_have_input() const;
+  bool let_rings_sleep();
+  void accept_all(int listener);
+  void start_accepted(TcpConnection::Start start);
+  void listen_with_rings(const Endpoint& bound);
   void pause_accepting(int error);
   void watch_listener(bool on);
   std::unique_ptr<HelpSession::Tools> take_tools();
@@ -161,6 +175,7 @@ class TcpTransport final : public Transport, private TcpHost {
   int timer_fd_ = -1;
 
   std::atomic<int> listener_fd_ = -1;
+  std::atomic<int> local_listener_fd_ = -1;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> timer_set_ = false;
 
@@ -168,6 +183,8 @@ class TcpTransport final : public Transport, private TcpHost {
   std::mutex poll_mutex_;
   ReadTools tools_;
   SpinPolicy spin_policy_;
+  std::vector<std::shared_ptr<TcpConnection>> looked_at_;
+  uint32_t looks_ = 0;
   uint64_t next_accepted_ = 1;
   Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
   bool warned_ = false;
@@ -177,9 +194,10 @@ class TcpTransport final : public Transport, private TcpHost {
   mutable std::mutex connections_mutex_;
   std::unordered_map<ConnectionId, std::shared_ptr<TcpConnection>> connections_;
 
-  // Connections for poll() to finish().
+  // Connections for poll() to finish(), and to read the rings of.
   std::mutex ended_mutex_;
   std::vector<std::shared_ptr<TcpConnection>> ended_;
+  std::vector<std::shared_ptr<TcpConnection>> read_soon_;
 
   // Buffers and descriptors of past sessions, for the next ones.
   std::mutex help_mutex_;

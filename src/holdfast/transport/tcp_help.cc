@@ -66,6 +66,7 @@ bool HelpSession::take_interrupt() {
 }
 
 HelpSession::Woken HelpSession::sleep(Time until) {
+  if (!connection_->helper_may_sleep()) return Woken::readable;
   for (;;) {
     pollfd watched[2] = {{connection_->fd(), POLLIN, 0}, {tools_->wake_fd, POLLIN, 0}};
     timespec left = {};
@@ -90,12 +91,15 @@ HelpSession::Outcome HelpSession::poll_once(Time until) {
   Spin spin(transport_.spins_ ? &connection_->helper_spin() : nullptr, until);
   for (;;) {
     if (take_interrupt()) return Outcome::interrupted;
-    if (!spin.again()) {
+    const bool sleeps = !spin.again();
+    if (sleeps) {
       const Woken woken = sleep(until);
       if (woken == Woken::timeout) return Outcome::timeout;
       if (woken == Woken::interrupted) return Outcome::interrupted;
+    } else if (!connection_->has_news()) {
+      continue;
     }
-    const Read outcome = connection_->read_as_helper(tools_->read);
+    const Read outcome = connection_->read_as_helper(tools_->read, sleeps);
     if (outcome == Read::delivered) return Outcome::delivered;
     if (outcome == Read::closed) return Outcome::closed;
   }
