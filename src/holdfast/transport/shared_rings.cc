@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 // The other side hears of what was done after so many bytes, so that both work at the same time.
-constexpr size_t kShareBytes = 64 * 1024;
+constexpr size_t kShareBytes = 32 * 1024;
 constexpr size_t kMask = SharedRings::kRingBytes - 1;
 static_assert((SharedRings::kRingBytes & kMask) == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);

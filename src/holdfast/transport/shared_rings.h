@@ -21,7 +21,7 @@ namespace holdfast {
 
 class SharedRings {
  public:
-  static constexpr size_t kRingBytes = 256 * 1024;
+  static constexpr size_t kRingBytes = 128 * 1024;
 
   // For the side that dials: new memory. Null if the system gives none.
   static std::unique_ptr<SharedRings> make();

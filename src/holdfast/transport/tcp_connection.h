@@ -109,7 +109,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void finish();
   // The same, of a connection with rings.
   bool has_input() const { return !helped_ && rings_->readable(); }
-  // False: it is already.
+  // False: it is already, or a helper reads.
   bool begin_to_be_looked_at();
   // False: there is something to read. True: it is not looked at any more, but rings.
   bool fall_asleep();

@@ -67,8 +67,10 @@ void TcpConnection::hear_doorbell_locked() {
 
 bool TcpConnection::begin_to_be_looked_at() {
   const std::lock_guard lock(read_mutex_);
+  if (helped_ || looked_at_) return false;  // the flag in the ring is the helper's
   rings_->stay_awake();
-  return !std::exchange(looked_at_, true);
+  looked_at_ = true;
+  return true;
 }
 
 bool TcpConnection::fall_asleep() {

@@ -96,7 +96,7 @@ HelpSession::Outcome HelpSession::poll_once(Time until) {
       const Woken woken = sleep(until);
       if (woken == Woken::timeout) return Outcome::timeout;
       if (woken == Woken::interrupted) return Outcome::interrupted;
-    } else if (!connection_->has_news()) {
+    } else if (!ask_for_a_moment([this] { return connection_->has_news() || interrupted_; })) {
       continue;
     }
     const Read outcome = connection_->read_as_helper(tools_->read, sleeps);
