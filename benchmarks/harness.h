@@ -29,6 +29,7 @@ class Latencies {
   void add(std::chrono::steady_clock::duration took) {
     us_.push_back(std::chrono::duration<double, std::micro>(took).count());
   }
+  void add(const Latencies& others) { us_.insert(us_.end(), others.us_.begin(), others.us_.end()); }
   void reserve(size_t count) { us_.reserve(count); }
   double percentile(double p);
 

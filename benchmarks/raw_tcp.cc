@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <stdexcept>
 
 namespace holdfast::bench {
@@ -20,9 +21,11 @@ void set_nodelay(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-bool read_all(int fd, uint8_t* at, size_t bytes) {
+bool read_all(int fd, uint8_t* at, size_t bytes, RawTcpEcho::Waiting waiting) {
+  const int flags = waiting == RawTcpEcho::Waiting::spins ? MSG_DONTWAIT : 0;
   while (bytes > 0) {
-    const ssize_t got = read(fd, at, bytes);
+    const ssize_t got = recv(fd, at, bytes, flags);
+    if (got < 0 && errno == EAGAIN) continue;
     if (got <= 0) return false;
     at += got;
     bytes -= static_cast<size_t>(got);
@@ -32,7 +35,7 @@ bool read_all(int fd, uint8_t* at, size_t bytes) {
 
 }  // namespace
 
-RawTcpEcho::RawTcpEcho() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawTcpEcho::RawTcpEcho(Waiting waiting) : waiting_(waiting), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -53,7 +56,7 @@ void RawTcpEcho::serve() const {
   const int fd = accept(listener_, nullptr, nullptr);
   set_nodelay(fd);
   std::array<uint8_t, kBytes> buffer{};
-  while (read_all(fd, buffer.data(), kBytes) && write(fd, buffer.data(), kBytes) == kBytes) {
+  while (read_all(fd, buffer.data(), kBytes, waiting_) && write(fd, buffer.data(), kBytes) == kBytes) {
   }
   close(fd);
 }
@@ -74,7 +77,7 @@ void RawTcpEcho::ping_pong(size_t count, Latencies& latencies) const {
   std::array<uint8_t, kBytes> buffer{};
   for (size_t i = 0; i < count; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    if (write(socket_, buffer.data(), kBytes) != kBytes || !read_all(socket_, buffer.data(), kBytes)) {
+    if (write(socket_, buffer.data(), kBytes) != kBytes || !read_all(socket_, buffer.data(), kBytes, waiting_)) {
       throw std::runtime_error("the raw echo server is gone");
     }
     latencies.add(std::chrono::steady_clock::now() - start);

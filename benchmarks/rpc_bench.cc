@@ -1,11 +1,14 @@
-// ./bench rpc: a call of 64 bytes there and back, and many calls in flight, beside the raw floor of the same run.
+// ./bench rpc: a call of 64 bytes there and back, and many calls in flight, beside the raw floors of the same run; then
+// the same call by more workers than there are cores.
 #include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/holdfast.h>
 
 #include <unistd.h>
 
 #include <deque>
+#include <memory>
 #include <optional>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -17,15 +20,6 @@ namespace holdfast::bench {
 namespace {
 
 Bytes echo(Bytes bytes) { return bytes; }
-
-Options options_for(int rank, const std::string& coordinator, const Security& security) {
-  Options options;
-  options.security = security;
-  options.rank = rank;
-  options.world_size = 2;
-  options.coordinator = coordinator;
-  return options;
-}
 
 double calls_per_second(const Peer& peer, size_t count, size_t in_flight) {
   const Bytes payload(64);
@@ -42,88 +36,186 @@ double calls_per_second(const Peer& peer, size_t count, size_t in_flight) {
   return static_cast<double>(count) / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// How the two workers of a Pair speak with each other.
+struct Way {
+  bool shared_memory = false;
+  bool spin = true;
+  Security security = {};
+};
+
 // Two workers, the other one in a process of its own, forked before this process has any thread; then start().
 class Pair {
  public:
-  explicit Pair(Security security) : security_(std::move(security)) {
+  explicit Pair(Way way) : way_(std::move(way)) {
     if (pipe(address_pipe_) != 0) throw std::runtime_error("pipe failed");
     server_.emplace([&] {
       char address[128] = {};
       if (read(address_pipe_[0], address, sizeof(address) - 1) <= 0) return;
-      Worker worker(options_for(1, address, security_));
+      Worker worker(options_for(1, address));
       worker.shutdown(kForever);
     });
   }
   void start() {
     coordinator_.emplace(CoordinatorOptions{.world_size = 2}, ListenOptions{},
-                         TcpOptions{.tls = make_tls(security_).take()});
+                         TcpOptions{.tls = make_tls(way_.security).take()});
     if (write(address_pipe_[1], coordinator_->address().c_str(), coordinator_->address().size()) < 0) {
       throw std::runtime_error("the benchmark's child is gone");
     }
-    worker_.emplace(options_for(0, coordinator_->address(), security_));
+    worker_.emplace(options_for(0, coordinator_->address()));
   }
   Peer peer() { return worker_->peer(1); }
 
  private:
-  const Security security_;
+  Options options_for(int rank, const std::string& coordinator) const {
+    Options options;
+    options.security = way_.security;
+    options.spin = way_.spin;
+    options.shared_memory = way_.shared_memory;
+    options.rank = rank;
+    options.world_size = 2;
+    options.coordinator = coordinator;
+    return options;
+  }
+
+  const Way way_;
   int address_pipe_[2] = {};
   std::optional<Child> server_;
   std::optional<CoordinatorServer> coordinator_;
   std::optional<Worker> worker_;
 };
 
-void time_calls(const Peer& peer, size_t count, Latencies& latencies) {
-  const Bytes payload(64);
-  latencies.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    peer.call<echo>(payload);
-    latencies.add(std::chrono::steady_clock::now() - start);
+// One line of the table: something that goes there and back, in each round.
+class RoundTrip {
+ public:
+  virtual ~RoundTrip() = default;
+  // Once, before the first round and after all processes have been forked.
+  virtual void start() = 0;
+  virtual void run(size_t count, Latencies& latencies) = 0;
+  void round(size_t count) {
+    Latencies latencies;
+    latencies.reserve(count);
+    run(count, latencies);
+    p50_.push_back(latencies.percentile(0.5));
+    p99_.push_back(latencies.percentile(0.99));
   }
-}
+  const std::vector<double>& p50() const { return p50_; }
+  void print(const std::string& what) const {
+    print_row(what + ", p50 (us)", with_spread(p50_, 1));
+    print_row(what + ", p99 (us)", with_spread(p99_, 1));
+  }
+  void print_ratio(const std::string& what, const RoundTrip& floor) const {
+    std::vector<double> ratios;
+    for (size_t i = 0; i < p50_.size(); ++i) ratios.push_back(p50_[i] / floor.p50_[i]);
+    print_row(what, with_spread(ratios, 2));
+  }
+
+ private:
+  std::vector<double> p50_, p99_;
+};
+
+class Raw final : public RoundTrip {
+ public:
+  explicit Raw(RawTcpEcho::Waiting waiting) : echo_(waiting), server_([this] { echo_.serve(); }) {}
+  void start() override { echo_.connect(); }
+  void run(size_t count, Latencies& latencies) override { echo_.ping_pong(count, latencies); }
+
+ private:
+  RawTcpEcho echo_;
+  Child server_;
+};
+
+class Calls final : public RoundTrip {
+ public:
+  explicit Calls(Way way) : pair_(std::move(way)) {}
+  void start() override {
+    pair_.start();
+    calls_per_second(pair_.peer(), 2000, 128);  // warm up
+  }
+  void run(size_t count, Latencies& latencies) override {
+    const Peer peer = pair_.peer();
+    const Bytes payload(64);
+    for (size_t i = 0; i < count; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      peer.call<echo>(payload);
+      latencies.add(std::chrono::steady_clock::now() - start);
+    }
+  }
+  void round_of_many(size_t count) { rates_.push_back(calls_per_second(pair_.peer(), count, 128)); }
+  void print_rate(const std::string& what) const {
+    print_row(what + ": calls per second, 128 in flight, one caller thread", with_spread(rates_, 0));
+  }
+
+ private:
+  Pair pair_;
+  std::vector<double> rates_;
+};
+
+// Several round trips of one kind at the same time, each with a thread here and a process there.
+template <class Kind>
+class Crowd final : public RoundTrip {
+ public:
+  template <class Argument>
+  Crowd(size_t size, const Argument& argument) {
+    for (size_t i = 0; i < size; ++i) members_.push_back(std::make_unique<Kind>(argument));
+  }
+  void start() override {
+    for (const auto& member : members_) member->start();
+  }
+  void run(size_t count, Latencies& latencies) override {
+    std::vector<Latencies> each(members_.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      threads.emplace_back([&, i] { members_[i]->run(count, each[i]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Latencies& one : each) latencies.add(one);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Kind>> members_;
+};
 
 }  // namespace
 
 void run_rpc(const Settings& settings) {
-  RawTcpEcho raw;
-  Child raw_server([&] { raw.serve(); });
-  raw.connect();
-
-  Pair plain({}), tls({.mode = SecurityMode::secret, .secret = make_secret()});
-  plain.start();
-  tls.start();
-  const Peer peer = plain.peer(), tls_peer = tls.peer();
-
-  const size_t count = settings.scaled(5000);
-  std::vector<double> raw_p50, raw_p99, call_p50, call_p99, ratio, rate, tls_p50, tls_p99, tls_ratio, tls_rate;
-  for (const Peer& one : {peer, tls_peer}) calls_per_second(one, settings.scaled(20000), 128);  // warm up
-  for (size_t round = 0; round < settings.rounds(); ++round) {
-    Latencies raw_round, call_round, tls_round;
-    raw_round.reserve(count);
-    raw.ping_pong(count, raw_round);
-    time_calls(peer, count, call_round);
-    time_calls(tls_peer, count, tls_round);
-    raw_p50.push_back(raw_round.percentile(0.5));
-    raw_p99.push_back(raw_round.percentile(0.99));
-    call_p50.push_back(call_round.percentile(0.5));
-    call_p99.push_back(call_round.percentile(0.99));
-    ratio.push_back(call_p50.back() / raw_p50.back());
-    tls_p50.push_back(tls_round.percentile(0.5));
-    tls_p99.push_back(tls_round.percentile(0.99));
-    tls_ratio.push_back(tls_p50.back() / call_p50.back());
-    rate.push_back(calls_per_second(peer, settings.scaled(200000), 128));
-    tls_rate.push_back(calls_per_second(tls_peer, settings.scaled(200000), 128));
+  const size_t crowd = 2 * std::max(1u, std::thread::hardware_concurrency());
+  using Waiting = RawTcpEcho::Waiting;
+  Raw sleeping(Waiting::sleeps), spinning(Waiting::spins);
+  Calls shared({.shared_memory = true}), tcp({}), tcp_asleep({.spin = false}),
+      tls({.security = {.mode = SecurityMode::secret, .secret = make_secret()}});
+  Crowd<Raw> raw_crowd(crowd, Waiting::sleeps);
+  Crowd<Calls> shared_crowd(crowd, Way{.shared_memory = true}), tcp_crowd(crowd, Way{}),
+      asleep_crowd(crowd, Way{.spin = false});
+  const std::vector<RoundTrip*> lonely = {&sleeping, &spinning, &shared, &tcp, &tcp_asleep, &tls};
+  const std::vector<RoundTrip*> crowded = {&raw_crowd, &shared_crowd, &tcp_crowd, &asleep_crowd};
+  for (const auto* all : {&lonely, &crowded}) {
+    for (RoundTrip* one : *all) one->start();
   }
-  print_row("raw blocking TCP round trip, 64 bytes, p50 (us)", with_spread(raw_p50, 1));
-  print_row("raw blocking TCP round trip, 64 bytes, p99 (us)", with_spread(raw_p99, 1));
-  print_row("call of 64 bytes, p50 (us)", with_spread(call_p50, 1));
-  print_row("call of 64 bytes, p99 (us)", with_spread(call_p99, 1));
-  print_row("call / raw, p50", with_spread(ratio, 2));
-  print_row("calls per second, 128 in flight, one caller thread", with_spread(rate, 0));
-  print_row("TLS: call of 64 bytes, p50 (us)", with_spread(tls_p50, 1));
-  print_row("TLS: call of 64 bytes, p99 (us)", with_spread(tls_p99, 1));
-  print_row("TLS / plain, p50 (bound: 1.5)", with_spread(tls_ratio, 2));
-  print_row("TLS: calls per second, 128 in flight, one caller thread", with_spread(tls_rate, 0));
+  for (size_t round = 0; round < settings.rounds(); ++round) {
+    for (RoundTrip* one : lonely) one->round(settings.scaled(5000));
+    for (Calls* one : {&shared, &tcp, &tls}) one->round_of_many(settings.scaled(200000));
+    for (RoundTrip* one : crowded) one->round(settings.scaled(2000));
+  }
+  sleeping.print("raw TCP round trip, 64 bytes, sleeping");
+  spinning.print("raw TCP round trip, 64 bytes, spinning");
+  shared.print("shared memory: call of 64 bytes");
+  shared.print_ratio("shared memory / raw spinning TCP, p50", spinning);
+  tcp.print("TCP: call of 64 bytes");
+  tcp.print_ratio("TCP / raw spinning TCP, p50 (aim: 1.5)", spinning);
+  tcp_asleep.print("TCP, sleeping: call of 64 bytes");
+  tcp_asleep.print_ratio("TCP, sleeping / raw sleeping TCP, p50", sleeping);
+  tls.print("TLS: call of 64 bytes");
+  tls.print_ratio("TLS / TCP, p50 (bound: 1.5)", tcp);
+  shared.print_rate("shared memory");
+  tcp.print_rate("TCP");
+  tls.print_rate("TLS");
+  raw_crowd.print(fmt::format("{} pairs at once: raw TCP, sleeping", crowd));
+  shared_crowd.print(fmt::format("{} pairs at once: call, shared memory", crowd));
+  shared_crowd.print_ratio("  / raw, p50 (aim: 1.3)", raw_crowd);
+  tcp_crowd.print(fmt::format("{} pairs at once: call, TCP", crowd));
+  tcp_crowd.print_ratio("  / raw, p50 (aim: 1.3)", raw_crowd);
+  asleep_crowd.print(fmt::format("{} pairs at once: call, TCP, sleeping", crowd));
+  tcp_crowd.print_ratio("spinning / sleeping, p50", asleep_crowd);
 }
 
 }  // namespace holdfast::bench

@@ -4,8 +4,19 @@
 
 namespace holdfast {
 
+namespace {
+
+// Nobody waits for it but at the beginning and at the end: no core need be busy for that, no memory set aside.
+TcpOptions unhurried(TcpOptions options) {
+  options.spin = false;
+  options.shared_memory = false;
+  return options;
+}
+
+}  // namespace
+
 CoordinatorServer::CoordinatorServer(CoordinatorOptions options, const ListenOptions& listen, TcpOptions tcp)
-    : coordinator_(std::move(options)), step_(steady_now()), transport_(*this, std::move(tcp)) {
+    : coordinator_(std::move(options)), step_(steady_now()), transport_(*this, unhurried(std::move(tcp))) {
   address_ = transport_.listen(listen).take();
   thread_ = std::thread([this] { serve(); });
   pthread_setname_np(thread_.native_handle(), "hf-coordinator");

@@ -46,6 +46,13 @@ struct Options {
   Duration handshake_timeout = std::chrono::seconds(10);
   uint32_t strangers_max = 256;
 
+  // Whether a thread that waits for the network asks for a while before it sleeps. It gives up by itself where cores are
+  // scarce, so this is for who wants no core to be busy without need: see docs/performance.md.
+  bool spin = true;
+
+  // Whether workers of the same user on the same host speak through shared memory: see docs/shared_memory.md.
+  bool shared_memory = true;
+
   int handler_threads = 0;  // 0: one per core, at least two; any number from 1 on is correct
 
   Duration timeout = std::chrono::seconds(60);  // of a call, unless the call says otherwise

@@ -46,6 +46,8 @@ class WithEnvironment {
                                            "HOLDFAST_CERT_FILE",
                                            "HOLDFAST_KEY_FILE",
                                            "HOLDFAST_HANDLER_THREADS",
+                                           "HOLDFAST_SPIN",
+                                           "HOLDFAST_SHARED_MEMORY",
                                            "RANK",
                                            "WORLD_SIZE",
                                            "MASTER_ADDR",
@@ -90,6 +92,8 @@ TEST(OptionsFromEnv, OurOwnLauncher) {
                                 {"HOLDFAST_LEASE_MS", "1500"},
                                 {"HOLDFAST_SECURITY", "plain"},
                                 {"HOLDFAST_HANDLER_THREADS", "3"},
+                                {"HOLDFAST_SPIN", "0"},
+                                {"HOLDFAST_SHARED_MEMORY", "0"},
                                 {"RANK", "7"},  // ours comes first
                                 {"WORLD_SIZE", "9"}});
   EXPECT_EQ(options.rank, 2);
@@ -103,6 +107,8 @@ TEST(OptionsFromEnv, OurOwnLauncher) {
   EXPECT_EQ(options.lease, Duration(1500ms));
   EXPECT_EQ(options.security.mode, SecurityMode::plain);
   EXPECT_EQ(options.handler_threads, 3);
+  EXPECT_FALSE(options.spin);
+  EXPECT_FALSE(options.shared_memory);
 }
 
 TEST(OptionsFromEnv, Torchrun) {
@@ -176,6 +182,8 @@ TEST(OptionsFromEnv, WrongValuesAreNamed) {
                   "MASTER_PORT=0");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_LEASE_MS", "0"}}), "HOLDFAST_LEASE_MS=0");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_HANDLER_THREADS", "many"}}), "HOLDFAST_HANDLER_THREADS=many");
+  EXPECT_CONTAINS(refusal({{"HOLDFAST_SPIN", "2"}}), "HOLDFAST_SPIN=2");
+  EXPECT_CONTAINS(refusal({{"HOLDFAST_SHARED_MEMORY", "yes"}}), "HOLDFAST_SHARED_MEMORY=yes");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_SECURITY", "none"}}), "HOLDFAST_SECURITY");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_SECRET_FD", "x"}}), "HOLDFAST_SECRET_FD=x");
   EXPECT_CONTAINS(refusal({{"HOLDFAST_SECRET_FD", "0"}}), "HOLDFAST_SECRET_FD=0");

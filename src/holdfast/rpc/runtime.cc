@@ -73,7 +73,9 @@ TcpOptions tcp_options(const Options& options) {
   return {.frame_bytes_max = options.frame_bytes_max,
           .tls = make_tls(options.security).take(),
           .handshake_timeout = options.handshake_timeout,
-          .strangers_max = options.strangers_max};
+          .strangers_max = options.strangers_max,
+          .spin = options.spin,
+          .shared_memory = options.shared_memory};
 }
 
 // Options with a coordinator whose address is numeric; starts one first where this worker hosts it.
@@ -628,8 +630,10 @@ void Runtime::stop(const std::string& why) {
 }
 
 WorkerStats Runtime::stats() const {
+  const size_t shared_memory = transport_.shared_memory_count();
   std::lock_guard lock(mutex_);
   return {.connections = node_.links().connection_count(),
+          .shared_memory = shared_memory,
           .links = node_.links().link_count(),
           .calls_made = node_.calls().made_count(),
           .calls_served = node_.calls().served_count(),

@@ -21,6 +21,7 @@ struct DebugInfo;
 // Counts of what a worker holds, for tests and for people who look.
 struct WorkerStats {
   size_t connections = 0;
+  size_t shared_memory = 0;  // of these; the others use TCP
   size_t links = 0;
   size_t calls_made = 0;    // under way
   size_t calls_served = 0;  // under way

@@ -74,7 +74,8 @@ Wrap faulty(FaultPlan plan) {
 
 class TcpWorld : public World {
  public:
-  explicit TcpWorld(const Wrap& wrap, const Security& security = {}) : tls_(make_tls(security).take()) {
+  TcpWorld(const Wrap& wrap, bool shared_memory, const Security& security)
+      : tls_(make_tls(security).take()), shared_memory_(shared_memory) {
     a = wrap(*this, at_a, [&](TransportEvents& events) { return make(events, tcp_a_); });
     b = wrap(*this, at_b, [&](TransportEvents& events) { return make(events, tcp_b_); });
     address_ = tcp_b_->listen({}).take();
@@ -114,9 +115,10 @@ class TcpWorld : public World {
     TcpTransport*& place_;
   };
   std::unique_ptr<Transport> make(TransportEvents& events, TcpTransport*& place) {
-    return std::make_unique<Watched>(events, place, TcpOptions{.tls = tls_});
+    return std::make_unique<Watched>(events, place, TcpOptions{.tls = tls_, .shared_memory = shared_memory_});
   }
   const std::shared_ptr<const TlsContext> tls_;
+  const bool shared_memory_;
   TcpTransport* tcp_a_ = nullptr;
   TcpTransport* tcp_b_ = nullptr;
   std::string address_, nobody_;
@@ -154,7 +156,10 @@ struct Maker {
 };
 
 Maker tcp_world(std::string name, Wrap wrap, Security security = {}) {
-  return {std::move(name), [wrap, security] { return std::make_unique<TcpWorld>(wrap, security); }};
+  return {std::move(name), [wrap, security] { return std::make_unique<TcpWorld>(wrap, false, security); }};
+}
+Maker shared_memory_world(std::string name, Wrap wrap, Security security = {}) {
+  return {std::move(name), [wrap, security] { return std::make_unique<TcpWorld>(wrap, true, security); }};
 }
 Maker sim_world(std::string name, Wrap wrap, SimOptions options = {}) {
   return {std::move(name), [wrap, options] { return std::make_unique<SimWorld>(wrap, options); }};
@@ -169,11 +174,16 @@ std::vector<Maker> reliable_worlds() {
           sim_world("faulty_sim_without_faults", faulty({})),
           tcp_world("faulty_tcp_without_faults", faulty({})),
           tcp_world("tls", bare, {.mode = SecurityMode::secret, .secret = Secret("a secret of tests")}),
-          tcp_world("tls_then_plain", bare, {.secret = Secret("a secret of tests")})};
+          tcp_world("tls_then_plain", bare, {.secret = Secret("a secret of tests")}),
+          shared_memory_world("shared_memory", bare),
+          shared_memory_world("faulty_shared_memory_without_faults", faulty({})),
+          shared_memory_world("tls_then_shared_memory", bare,
+                              {.mode = SecurityMode::secret, .secret = Secret("a secret of tests")})};
 }
 std::vector<Maker> unreliable_worlds() {
   return {sim_world("sim_lossy", bare, {.seed = 3, .loss = 0.1, .duplication = 0.1, .reordering = 0.1}),
-          sim_world("faulty_sim", faulty(kRough)), tcp_world("faulty_tcp", faulty(kRough))};
+          sim_world("faulty_sim", faulty(kRough)), tcp_world("faulty_tcp", faulty(kRough)),
+          shared_memory_world("faulty_shared_memory", faulty(kRough))};
 }
 std::vector<Maker> all_worlds() {
   auto all = reliable_worlds();

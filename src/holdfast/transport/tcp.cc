@@ -12,10 +12,12 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include <holdfast/base/check.h>
+#include <holdfast/transport/local_socket.h>
 #include <holdfast/transport/tcp_help.h>
 
 namespace holdfast {
@@ -26,8 +28,11 @@ namespace {
 constexpr uint64_t kWakeKey = UINT64_MAX;
 constexpr uint64_t kTimerKey = UINT64_MAX - 1;
 constexpr uint64_t kListenerKey = UINT64_MAX - 2;
+constexpr uint64_t kLocalListenerKey = UINT64_MAX - 3;
 constexpr int kEventsMax = 128;
 constexpr int kAcceptsInARowMax = 64;
+// While rings are looked at, which costs next to nothing, epoll is asked every so many times, whatever is in them.
+constexpr uint32_t kLooksPerPoll = 16;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof(value)); }
@@ -37,6 +42,7 @@ void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level
 TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options)
     : events_(events),
       options_(std::move(options)),
+      spins_(options_.spin && std::thread::hardware_concurrency() > 1),
       doorkeeper_(options_.strangers_max, options_.handshake_timeout, options_.log) {
   epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -59,10 +65,11 @@ TcpTransport::TcpTransport(TransportEvents& events, TcpOptions options)
 TcpTransport::~TcpTransport() {
   connections_.clear();
   ended_.clear();
-  if (listener_fd_ >= 0) ::close(listener_fd_);
-  ::close(timer_fd_);
-  ::close(wake_fd_);
-  ::close(epoll_fd_);
+  read_soon_.clear();
+  looked_at_.clear();
+  for (int fd : {listener_fd_.load(), local_listener_fd_.load(), timer_fd_, wake_fd_, epoll_fd_}) {
+    if (fd >= 0) ::close(fd);
+  }
 }
 
 // ---- for the user of Transport ----
@@ -86,7 +93,21 @@ Result<std::string> TcpTransport::listen(const ListenOptions& options) {
         .code = Code::unavailable,
         .message = fmt::format("cannot watch the listening socket of {}: {}", listener->advertised, errno_text(error))};
   }
+  if (options_.shared_memory) listen_with_rings(listener->bound);
   return std::move(listener->advertised);
+}
+
+// Where it does not succeed, there is still TCP.
+void TcpTransport::listen_with_rings(const Endpoint& bound) {
+  const int fd = listen_local(bound);
+  if (fd < 0) return;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.u64 = kLocalListenerKey;
+  local_listener_fd_ = fd;
+  if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0) return;
+  local_listener_fd_ = -1;
+  ::close(fd);
 }
 
 void TcpTransport::configure(int fd) const {
@@ -110,6 +131,9 @@ Result<TcpTransport::Dialled> TcpTransport::dial(const std::string& address) con
     return Failure{.code = Code::unavailable,
                    .message = fmt::format("cannot connect to {}: {}", address, errno_text(error))};
   };
+  if (options_.shared_memory) {
+    if (auto dialled = dial_with_rings(*endpoint)) return std::move(*dialled);
+  }
   const int fd = ::socket(endpoint->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return cannot(errno);
   configure(fd);
@@ -124,6 +148,18 @@ Result<TcpTransport::Dialled> TcpTransport::dial(const std::string& address) con
   return Dialled{fd, is_loopback(*endpoint)};
 }
 
+std::optional<TcpTransport::Dialled> TcpTransport::dial_with_rings(const Endpoint& endpoint) const {
+  const int fd = dial_local(endpoint);
+  if (fd < 0) return std::nullopt;
+  auto rings = SharedRings::make();
+  const int memory_fd = rings ? rings->take_fd() : -1;
+  const bool offered = memory_fd >= 0 && send_offer(fd, {memory_fd, options_.tls != nullptr});
+  if (memory_fd >= 0) ::close(memory_fd);
+  if (offered) return Dialled{fd, true, std::move(rings)};
+  ::close(fd);
+  return std::nullopt;
+}
+
 std::unique_ptr<TlsSession> TcpTransport::make_session(TlsSession::Side side, bool on_loopback, bool& failed) const {
   if (!options_.tls) return nullptr;
   auto session = TlsSession::make(options_.tls, side, on_loopback);
@@ -132,13 +168,18 @@ std::unique_ptr<TlsSession> TcpTransport::make_session(TlsSession::Side side, bo
 }
 
 void TcpTransport::connect(ConnectionId connection, const std::string& address) {
-  HOLDFAST_CHECK(connection.value % 2 == 0 && connection.value < kListenerKey);
+  HOLDFAST_CHECK(connection.value % 2 == 0 && connection.value < kLocalListenerKey);
   TcpHost& host = *this;
   auto dialled = dial(address);
   bool failed = false;
   auto session = dialled ? make_session(TlsSession::Side::dials, dialled->on_loopback, failed) : nullptr;
-  auto made = std::make_shared<TcpConnection>(host, connection, dialled ? dialled->fd : -1, address,
-                                              options_.frame_bytes_max, std::move(session));
+  TcpConnection::Start start{.peer = address, .tls = std::move(session)};
+  if (dialled) {
+    start.fd = dialled->fd;
+    start.local = dialled->rings != nullptr;
+    start.rings = std::move(dialled->rings);
+  }
+  auto made = std::make_shared<TcpConnection>(host, connection, options_.frame_bytes_max, std::move(start));
   add(made);
   if (!dialled) {
     made->fail(std::move(dialled.failure()));
@@ -190,10 +231,25 @@ size_t TcpTransport::connection_count() const {
   return connections_.size();
 }
 
+size_t TcpTransport::shared_memory_count() const {
+  const std::lock_guard lock(connections_mutex_);
+  return static_cast<size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& entry) {
+    return entry.second->connected() && entry.second->uses_rings();
+  }));
+}
+
 void TcpTransport::finish_soon(std::shared_ptr<TcpConnection> connection) {
   {
     const std::lock_guard lock(ended_mutex_);
     ended_.push_back(std::move(connection));
+  }
+  interrupt();
+}
+
+void TcpTransport::read_soon(std::shared_ptr<TcpConnection> connection) {
+  {
+    const std::lock_guard lock(ended_mutex_);
+    read_soon_.push_back(std::move(connection));
   }
   interrupt();
 }
@@ -248,10 +304,50 @@ int TcpTransport::wait_ms(Time until) const {
   return static_cast<int>(std::min<int64_t>(left, INT_MAX));
 }
 
+int TcpTransport::wait(epoll_event* ready, Time until) {
+  Spin spin(spins_ ? &spin_policy_ : nullptr, until);
+  while (spin.again()) {
+    const bool input = !looked_at_.empty() && ask_for_a_moment([this] { return rings_have_input(); });
+    if (!looked_at_.empty() && ++looks_ % kLooksPerPoll != 0) {
+      if (input) return 0;
+      continue;
+    }
+    const int count = ::epoll_wait(epoll_fd_, ready, kEventsMax, 0);
+    if (count > 0 || input) return count;
+  }
+  return ::epoll_wait(epoll_fd_, ready, kEventsMax, let_rings_sleep() ? wait_ms(until) : 0);
+}
+
+void TcpTransport::look_at(const std::shared_ptr<TcpConnection>& connection) {
+  if (connection->begin_to_be_looked_at()) looked_at_.push_back(connection);
+}
+
+bool TcpTransport::rings_have_input() const {
+  return std::any_of(looked_at_.begin(), looked_at_.end(), [](const auto& one) { return one->has_input(); });
+}
+
+void TcpTransport::read_rings() {
+  std::vector<std::shared_ptr<TcpConnection>> soon;
+  {
+    const std::lock_guard lock(ended_mutex_);
+    soon.swap(read_soon_);
+  }
+  for (const auto& connection : soon) look_at(connection);
+  for (const auto& connection : looked_at_) {
+    if (connection->has_input()) connection->on_readable(tools_, false, false);
+  }
+}
+
+// False: some have input and stay awake.
+bool TcpTransport::let_rings_sleep() {
+  std::erase_if(looked_at_, [](const auto& connection) { return connection->fall_asleep(); });
+  return looked_at_.empty();
+}
+
 void TcpTransport::poll(Time until) {
   const std::lock_guard lock(poll_mutex_);
   epoll_event ready[kEventsMax];
-  const int count = ::epoll_wait(epoll_fd_, ready, kEventsMax, wait_ms(until));
+  const int count = wait(ready, until);
   if (accept_again_at_ != kNever && steady_now() >= accept_again_at_) {
     accept_again_at_ = kNever;
     watch_listener(true);
@@ -268,11 +364,14 @@ void TcpTransport::poll(Time until) {
       [[maybe_unused]] const ssize_t got = ::read(timer_fd_, &ignored, sizeof(ignored));
       timer_set_ = false;  // in this order, for the same reason
     } else if (key == kListenerKey) {
-      accept_all();
+      accept_all(listener_fd_);
+    } else if (key == kLocalListenerKey) {
+      accept_all(local_listener_fd_);
     } else {
       handle({key}, ready[i].events);
     }
   }
+  read_rings();
   end_late();
   finish_ended();
   trim_pool();
@@ -295,7 +394,9 @@ void TcpTransport::handle(ConnectionId connection, uint32_t ready) {
   }
   if ((ready & EPOLLOUT) != 0) found->on_writable();
   const bool hung_up = (ready & (EPOLLHUP | EPOLLERR)) != 0;
-  if ((ready & EPOLLIN) != 0 || hung_up) found->on_readable(tools_, hung_up);
+  if ((ready & EPOLLIN) == 0 && !hung_up) return;
+  found->on_readable(tools_, true, hung_up);
+  if (found->uses_rings()) look_at(found);
 }
 
 void TcpTransport::watch_listener(bool on) {
@@ -303,6 +404,9 @@ void TcpTransport::watch_listener(bool on) {
   event.events = on ? EPOLLIN : 0u;
   event.data.u64 = kListenerKey;
   ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, listener_fd_, &event);
+  if (local_listener_fd_ < 0) return;
+  event.data.u64 = kLocalListenerKey;
+  ::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, local_listener_fd_, &event);
 }
 
 void TcpTransport::pause_accepting(int error) {
@@ -315,41 +419,49 @@ void TcpTransport::pause_accepting(int error) {
   warned_ = true;
 }
 
-void TcpTransport::accept_all() {
-  TcpHost& host = *this;
+void TcpTransport::accept_all(int listener) {
   for (int i = 0; i < kAcceptsInARowMax; ++i) {
     sockaddr_storage storage = {};
     socklen_t length = sizeof(storage);
-    const int fd =
-        ::accept4(listener_fd_, reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = ::accept4(listener, reinterpret_cast<sockaddr*>(&storage), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       const int error = errno;
       if (error == EINTR || error == ECONNABORTED) continue;
       if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) pause_accepting(error);
       return;
     }
-    if (connection_count() >= options_.connections_max) {
+    const bool local = listener == local_listener_fd_;
+    const std::optional<int> process = local ? peer_process(fd) : std::nullopt;
+    if (connection_count() >= options_.connections_max || (local && !process)) {
       ::close(fd);
       continue;
     }
-    configure(fd);
-    const ConnectionId id{next_accepted_};
-    next_accepted_ += 2;
-    const Endpoint peer = from_sockaddr(storage);
+    if (!local) configure(fd);
+    const Endpoint peer = local ? Endpoint{} : from_sockaddr(storage);
+    const bool on_loopback = local || is_loopback(peer);
     bool failed = false;
-    auto session = make_session(TlsSession::Side::accepts, is_loopback(peer), failed);
+    auto session = make_session(TlsSession::Side::accepts, on_loopback, failed);
     if (failed) {
       ::close(fd);
       continue;
     }
-    auto made =
-        std::make_shared<TcpConnection>(host, id, fd, peer.text(), options_.frame_bytes_max, std::move(session));
-    add(made);
-    for (const auto& oldest : doorkeeper_.admit(made, steady_now())) {
-      oldest->refuse(Code::overloaded, "has not proved itself, and others wait for its place");
-    }
-    made->start_accepted();
+    start_accepted({.fd = fd,
+                    .peer = local ? fmt::format("process:{}", *process) : peer.text(),
+                    .local = local,
+                    .tls = std::move(session)});
   }
+}
+
+void TcpTransport::start_accepted(TcpConnection::Start start) {
+  TcpHost& host = *this;
+  const ConnectionId id{next_accepted_};
+  next_accepted_ += 2;
+  auto made = std::make_shared<TcpConnection>(host, id, options_.frame_bytes_max, std::move(start));
+  add(made);
+  for (const auto& oldest : doorkeeper_.admit(made, steady_now())) {
+    oldest->refuse(Code::overloaded, "has not proved itself, and others wait for its place");
+  }
+  made->start_accepted();
 }
 
 }  // namespace holdfast

@@ -17,14 +17,18 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include <holdfast/transport/address.h>
 #include <holdfast/transport/doorkeeper.h>
+#include <holdfast/transport/spin_policy.h>
 #include <holdfast/transport/tcp_connection.h>
 #include <holdfast/transport/transport.h>
+
+struct epoll_event;
 
 namespace holdfast {
 
@@ -41,6 +45,10 @@ struct TcpOptions {
   // have not yet, the oldest of them is closed.
   Duration handshake_timeout = std::chrono::seconds(10);
   size_t strangers_max = 256;
+  // Whoever waits for bytes may ask for them for a while before it sleeps: see spin_policy.h.
+  bool spin = true;
+  // Peers of the same user on the same host are spoken with through shared memory: see docs/shared_memory.md.
+  bool shared_memory = true;
   // Gets a line for each refusal that is worth one; unset: stderr. Called by the thread in poll().
   Log log = nullptr;
 };
@@ -62,9 +70,8 @@ class HelpSession {
   HelpSession(const HelpSession&) = delete;
   HelpSession& operator=(const HelpSession&) = delete;
 
-  // Waits for one batch of frames and delivers it. With `spin` it first asks the socket again and again for
-  // that long, before it sleeps: faster by a wake-up, at the price of a busy core.
-  Outcome poll_once(Time until, Duration spin = Duration::zero());
+  // Waits for one batch of frames and delivers it.
+  Outcome poll_once(Time until);
   // Makes the current poll_once, or else the next one, return.
   void interrupt();
 
@@ -73,6 +80,8 @@ class HelpSession {
   struct Tools;
   HelpSession(TcpTransport& transport, std::shared_ptr<TcpConnection> connection, std::unique_ptr<Tools> tools);
   bool take_interrupt();
+  enum class Woken { readable, interrupted, timeout };
+  Woken sleep(Time until);
 
   TcpTransport& transport_;
   const std::shared_ptr<TcpConnection> connection_;
@@ -111,6 +120,8 @@ class TcpTransport final : public Transport, private TcpHost {
   // "127.0.0.1:4711" for messages; "" when the connection is gone.
   std::string peer_address(ConnectionId connection) const;
   size_t connection_count() const;
+  // How many of them use shared memory.
+  size_t shared_memory_count() const;
 
  private:
   friend class HelpSession;
@@ -119,6 +130,7 @@ class TcpTransport final : public Transport, private TcpHost {
   int epoll_fd() const override { return epoll_fd_; }
   const std::shared_ptr<ReceivePool>& receive_pool() const override { return receive_pool_; }
   void finish_soon(std::shared_ptr<TcpConnection> connection) override;
+  void read_soon(std::shared_ptr<TcpConnection> connection) override;
   void forget(ConnectionId connection) override;
   void on_handshake(const std::shared_ptr<TcpConnection>& connection) override;
   void on_refused(const std::string& peer, const std::string& cause) override;
@@ -129,16 +141,28 @@ class TcpTransport final : public Transport, private TcpHost {
   struct Dialled {
     int fd = -1;
     bool on_loopback = false;
+    std::unique_ptr<SharedRings> rings = nullptr;
   };
   Result<Dialled> dial(const std::string& address) const;
+  // Null if there is nobody of our own at that address.
+  std::optional<Dialled> dial_with_rings(const Endpoint& endpoint) const;
   // Null for a plain connection, or with `failed` set if there is no memory.
   std::unique_ptr<TlsSession> make_session(TlsSession::Side side, bool on_loopback, bool& failed) const;
+  // How many of `ready` are filled.
+  int wait(epoll_event* ready, Time until);
   int wait_ms(Time until) const;
   void handle(ConnectionId connection, uint32_t ready);
   void finish_ended();
   void end_late();
   void trim_pool();
-  void accept_all();
+  // The rings of connections that were active a moment ago are looked at until poll() sleeps.
+  void look_at(const std::shared_ptr<TcpConnection>& connection);
+  void read_rings();
+  bool rings_have_input() const;
+  bool let_rings_sleep();
+  void accept_all(int listener);
+  void start_accepted(TcpConnection::Start start);
+  void listen_with_rings(const Endpoint& bound);
   void pause_accepting(int error);
   void watch_listener(bool on);
   std::unique_ptr<HelpSession::Tools> take_tools();
@@ -147,18 +171,23 @@ class TcpTransport final : public Transport, private TcpHost {
   // Constant after construction.
   TransportEvents& events_;
   const TcpOptions options_;
+  const bool spins_;
   int epoll_fd_ = -1;
   int wake_fd_ = -1;
   int timer_fd_ = -1;
   const std::shared_ptr<ReceivePool> receive_pool_ = std::make_shared<ReceivePool>();
 
   std::atomic<int> listener_fd_ = -1;
+  std::atomic<int> local_listener_fd_ = -1;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> timer_set_ = false;
 
   // Held by the thread in poll().
   std::mutex poll_mutex_;
   ReadTools tools_;
+  SpinPolicy spin_policy_;
+  std::vector<std::shared_ptr<TcpConnection>> looked_at_;
+  uint32_t looks_ = 0;
   uint64_t next_accepted_ = 1;
   Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
   bool warned_ = false;
@@ -169,9 +198,10 @@ class TcpTransport final : public Transport, private TcpHost {
   mutable std::mutex connections_mutex_;
   std::unordered_map<ConnectionId, std::shared_ptr<TcpConnection>> connections_;
 
-  // Connections for poll() to finish().
+  // Connections for poll() to finish(), and to read the rings of.
   std::mutex ended_mutex_;
   std::vector<std::shared_ptr<TcpConnection>> ended_;
+  std::vector<std::shared_ptr<TcpConnection>> read_soon_;
 
   // Buffers and descriptors of past sessions, for the next ones.
   std::mutex help_mutex_;

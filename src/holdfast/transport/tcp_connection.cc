@@ -32,13 +32,14 @@ constexpr uint8_t kTlsHandshakeRecord = 0x16;  // with this byte a client of TLS
 
 ReadTools::ReadTools() : scratch(kReadBytes), plain(kRecordBytesMax) {}
 
-TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max,
-                             std::unique_ptr<TlsSession> tls)
+TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, uint64_t frame_bytes_max, Start start)
     : host_(host),
       id_(id),
-      fd_(fd),
-      peer_(std::move(peer)),
-      tls_(std::move(tls)),
+      fd_(start.fd),
+      peer_(std::move(start.peer)),
+      local_(start.local),
+      rings_(std::move(start.rings)),
+      tls_(std::move(start.tls)),
       reader_(peer_, frame_bytes_max, host.receive_pool()),
       announced_(dialled()) {}
 
@@ -81,7 +82,7 @@ void TcpConnection::watch_connecting() { add_to_epoll(false, true); }
 
 void TcpConnection::start_accepted() {
   std::unique_lock lock(read_mutex_);
-  if (tls_) {
+  if (tls_ || local_) {
     shaking_ = true;
     add_to_epoll(true, false);
     return;
@@ -171,15 +172,20 @@ void TcpConnection::end_locked() {
 
 // ---- reading ----
 
-void TcpConnection::on_readable(ReadTools& tools, bool hung_up) {
+void TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
   for (int i = 0; i < kReadsInARowMax; ++i) {
     const std::lock_guard lock(read_mutex_);
     // A helper reads. But a hang-up is reported to the poller again and again, so it sees to that itself.
-    if (helped_ && !hung_up) break;
+    if (helped_ && !hung_up) {
+      if (rings_) want(false, std::nullopt);  // the doorbell is the helper's
+      break;
+    }
+    if (rings_ && rang && i == 0) hear_doorbell_locked();
     const Read outcome = read_locked(tools);
     if (outcome == Read::nothing || outcome == Read::closed) break;
     if (drained_ && !hung_up) break;
   }
+  if (rings_) write_if_room();
   flush_what_reading_left();
 }
 
@@ -189,25 +195,32 @@ bool TcpConnection::begin_help() {
     const std::unique_lock lock(read_mutex_, std::try_to_lock);
     if (!lock.owns_lock() || helped_ || read_ended_) return false;
     helped_ = true;
+    if (rings_) rings_->stay_awake();
   }
-  want(false, std::nullopt);
+  // With rings only a helper that sleeps keeps the poller from being woken, by helper_may_sleep().
+  if (!rings_) want(false, std::nullopt);
   return true;
 }
 
 void TcpConnection::end_help() {
+  bool read_soon = false;
   {
     const std::lock_guard lock(read_mutex_);
     helped_ = false;
+    read_soon = rings_ && !read_ended_ && !looked_at_ && !rings_->fall_asleep();
   }
   want(true, std::nullopt);
+  if (read_soon) host_.read_soon(shared_from_this());
 }
 
-TcpConnection::Read TcpConnection::read_as_helper(ReadTools& tools) {
+TcpConnection::Read TcpConnection::read_as_helper(ReadTools& tools, bool woken) {
   Read outcome;
   {
     const std::lock_guard lock(read_mutex_);
+    if (rings_ && woken) hear_doorbell_locked();
     outcome = read_locked(tools);
   }
+  if (rings_) write_if_room();
   flush_what_reading_left();
   return outcome;
 }
@@ -227,7 +240,7 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
     if (!proved_ && why.code == Code::corrupt) {
       const bool speaks_tls = !tls_ && !reader_.preface_seen() && tools.scratch[0] == kTlsHandshakeRecord;
       if (!speaks_tls) note(why);  // says more
-      note_refusal(why.code, speaks_tls               ? "speaks TLS, and this side has no secret or was told `plain`"
+      note_refusal(why.code, speaks_tls               ? transport_detail::kUnexpectedTls
                              : reader_.preface_seen() ? "sent what a stranger may not send"
                                                       : "does not speak Holdfast's protocol");
     }
@@ -258,8 +271,12 @@ Result<bool> TcpConnection::receive_plain_locked(ReadTools& tools) {
 
   size_t offered_bytes = 0;
   for (size_t i = 0; i < count; ++i) offered_bytes += pieces[i].iov_len;
-  const ssize_t got = ::readv(fd_, pieces, static_cast<int>(count));
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  const ssize_t got = rings_ ? receive_from_rings_locked(pieces, count) : ::readv(fd_, pieces, static_cast<int>(count));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    if (!socket_ended_.empty()) return broken(socket_ended_);
+    return false;
+  }
+  if (got < 0 && errno == EPROTO) return transport_detail::corrupt(peer_ + " does not keep to the rules of its ring");
   if (got <= 0) return broken(got == 0 ? "the peer closed it" : errno_text(errno));
 
   const size_t bytes = static_cast<size_t>(got);
@@ -330,9 +347,10 @@ void TcpConnection::write_all() {
     }
     if (errno == EINTR) continue;
     if (errno == EAGAIN) {
+      if (rings_ && !wait_for_room()) continue;
       blocked_ = true;
       collected_all_ = false;  // who flushes meanwhile goes away again: look anew when the socket has room
-      want(std::nullopt, true);
+      if (!rings_) want(std::nullopt, true);
       return;
     }
     note({.code = Code::unavailable, .message = fmt::format("cannot send to {}: {}", peer_, errno_text(errno))});
@@ -355,7 +373,7 @@ ssize_t TcpConnection::send_plain() {
   msghdr header = {};
   header.msg_iov = pieces;
   header.msg_iovlen = writer_.fill(pieces, kPiecesMax);
-  const ssize_t sent = ::sendmsg(fd_, &header, MSG_NOSIGNAL);
+  const ssize_t sent = rings_ ? send_by_rings(pieces, header.msg_iovlen) : ::sendmsg(fd_, &header, MSG_NOSIGNAL);
   if (sent > 0) writer_.advance(static_cast<size_t>(sent));
   return sent;
 }

@@ -10,6 +10,10 @@
 // a stranger who fails it. The thread in poll() alone leads it, as connected_ is still false. After it the session is
 // used by both sides, and has a lock of its own, inside those of the sides.
 //
+// Between workers of one host the bytes go through SharedRings (docs/shared_memory.md), and the socket, a Unix socket
+// then, only wakes and ends. The offer of the memory comes first, as a part of the handshake. Who reads such a
+// connection, the poller or a helper, looks at the ring while it is awake, and says so in the ring before it sleeps.
+//
 // A connection ends in one place, end_locked(): under the read mutex, after the write turn has been closed.
 // So events do not overlap, on_closed comes once, and nothing (collect included) comes after it.
 #pragma once
@@ -21,10 +25,13 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <holdfast/transport/frame_reader.h>
 #include <holdfast/transport/frame_writer.h>
+#include <holdfast/transport/shared_rings.h>
+#include <holdfast/transport/spin_policy.h>
 #include <holdfast/transport/tls.h>
 #include <holdfast/transport/transport.h>
 #include <holdfast/transport/write_turn.h>
@@ -41,6 +48,8 @@ class TcpHost {
   virtual const std::shared_ptr<ReceivePool>& receive_pool() const = 0;
   // Has a thread in poll() call finish() soon. Any thread, under any lock.
   virtual void finish_soon(std::shared_ptr<TcpConnection> connection) = 0;
+  // There is something in the rings that a thread in poll() must read. Any thread, under any lock.
+  virtual void read_soon(std::shared_ptr<TcpConnection> connection) = 0;
   // The connection has ended: forget it.
   virtual void forget(ConnectionId connection) = 0;
   // From the thread in poll(): a handshake that we dialled begins, so its time runs.
@@ -64,10 +73,15 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
  public:
   enum class Read { nothing, some, delivered, closed };
 
-  // Owns `fd`, which may be -1 for a connection that failed before it had one. `peer` is for messages. `tls` is null
-  // for a plain connection.
-  TcpConnection(TcpHost& host, ConnectionId id, int fd, std::string peer, uint64_t frame_bytes_max,
-                std::unique_ptr<TlsSession> tls = nullptr);
+  // What a connection begins with.
+  struct Start {
+    int fd = -1;         // the connection's from now on; -1 for one that failed before it had one
+    std::string peer;    // for messages
+    bool local = false;  // a Unix socket
+    std::unique_ptr<SharedRings> rings = nullptr;  // where it was dialled; who accepts gets them by the socket
+    std::unique_ptr<TlsSession> tls = nullptr;     // null: plain
+  };
+  TcpConnection(TcpHost& host, ConnectionId id, uint64_t frame_bytes_max, Start start);
   ~TcpConnection();
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
@@ -84,20 +98,33 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   int fd() const { return fd_; }
   ConnectionId id() const { return id_; }
   const std::string& peer() const { return peer_; }
+  // Its bytes go through shared memory. Once connected().
+  bool uses_rings() const { return rings_ != nullptr; }
 
   // The thread in poll().
   void watch_connecting();                // dialled: registers with epoll
   void start_accepted();                  // accepted: on_accepted, registers with epoll, sends the preface
   void on_unconnected(ReadTools& tools);  // not connected() yet, and something has happened
   void on_writable();
-  void on_readable(ReadTools& tools, bool hung_up);
+  void on_readable(ReadTools& tools, bool rang, bool hung_up);  // `rang`: there is something in the socket
   void finish();
+  // The same, of a connection with rings.
+  bool has_input() const { return !helped_ && rings_->readable(); }
+  // False: it is already, or a helper reads.
+  bool begin_to_be_looked_at();
+  // False: there is something to read. True: it is not looked at any more, but rings.
+  bool fall_asleep();
 
   // The thread of a HelpSession. begin_help is false if the connection cannot be helped now.
   bool begin_help();
   void end_help();
-  // One read, without waiting.
-  Read read_as_helper(ReadTools& tools);
+  // It may be worth to read. Always true without rings: only the socket knows.
+  bool has_news() const { return !rings_ || closing_ || rings_->readable() || has_room(); }
+  // False: do not sleep, there is something to read.
+  bool helper_may_sleep();
+  // One read, without waiting. `woken`: after sleep.
+  Read read_as_helper(ReadTools& tools, bool woken);
+  SpinPolicy& helper_spin() { return helper_spin_; }
 
  private:
   bool dialled() const { return id_.value % 2 == 0; }
@@ -105,6 +132,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void shake_hands(ReadTools& tools);
   // False: the handshake has failed, or needs more bytes than there are.
   bool shake_hands_locked(ReadTools& tools);
+  bool take_offer_locked();
   Result<bool> send_handshake_locked();
   void announce_locked();
   void note_refusal(Code code, const std::string& cause);
@@ -112,6 +140,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   Read read_locked(ReadTools& tools);
   // False: there is nothing to read now.
   Result<bool> receive_plain_locked(ReadTools& tools);
+  ssize_t receive_from_rings_locked(const iovec* pieces, size_t count);
   Result<bool> receive_encrypted_locked(ReadTools& tools);
   Status decrypt_locked(ByteView bytes, ReadTools& tools);
   Failure broken(const std::string& what) const;
@@ -122,6 +151,13 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool has_output() const;
   ssize_t send_plain();
   ssize_t send_encrypted();
+  ssize_t send_by_rings(const iovec* pieces, size_t count);
+  void ring_doorbell();
+  void hear_doorbell_locked();
+  bool has_room() const { return waits_for_room_.load(std::memory_order_relaxed) && rings_->has_room(); }
+  // False: there is room now.
+  bool wait_for_room();
+  void write_if_room();
   void flush_what_reading_left();
   void note(Failure why);
   Failure failure() const;
@@ -135,6 +171,10 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   const ConnectionId id_;
   const int fd_;
   const std::string peer_;
+  const bool local_;
+
+  // Null for a socket; where a local one was accepted, until the offer has come. Constant once connected_.
+  std::unique_ptr<SharedRings> rings_;
 
   // Null: plain. Goes at the end of the handshake, if both sides go on in plain; constant once connected_.
   std::unique_ptr<TlsSession> tls_;
@@ -147,13 +187,21 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   // The read side.
   std::mutex read_mutex_;
   FrameReader reader_;
-  bool shaking_ = false;     // the handshake is under way
-  bool announced_ = false;   // the driver knows of it: on_closed is due
-  bool helped_ = false;      // a HelpSession reads; the poller does not
-  bool read_ended_ = false;  // no more reads: on_closed was delivered, or waits for the last writer
-  bool closed_ = false;      // on_closed was delivered
-  bool delivered_ = false;   // during one read: some frame was delivered
-  bool drained_ = false;     // the last read got less than it asked for: there is no more for now
+  bool shaking_ = false;              // the handshake is under way
+  bool announced_ = false;            // the driver knows of it: on_closed is due
+  std::atomic<bool> helped_ = false;  // a HelpSession reads; the poller does not. Changes under the lock
+  bool looked_at_ = false;            // the poller looks at the rings
+  // Rings, dialled: in TLS 1.3 the acceptor may refuse us after our part of the handshake is complete, so what comes
+  // first may not be a doorbell. Null after that.
+  std::unique_ptr<TlsSession> refusal_of_peer_;
+  std::string socket_ended_;  // rings: not empty, the socket is at its end, and this is why
+  bool read_ended_ = false;   // no more reads: on_closed was delivered, or waits for the last writer
+  bool closed_ = false;       // on_closed was delivered
+  bool delivered_ = false;    // during one read: some frame was delivered
+  bool drained_ = false;      // the last read got less than it asked for: there is no more for now
+
+  // Of whoever helps.
+  SpinPolicy helper_spin_;
 
   // The write side: guarded by turn_.
   WriteTurn turn_;
@@ -165,6 +213,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool blocked_ = false;        // the socket was full; writable_ says when it no longer is
   bool broken_ = false;         // a write failed: the read side will see the end
   std::atomic<bool> writable_ = false;
+  std::atomic<bool> waits_for_room_ = false;       // in the ring
   std::atomic<bool> reading_left_output_ = false;  // TLS answers by itself, if the peer renews its key
   std::atomic<uint64_t> written_bytes_ = 0;
 

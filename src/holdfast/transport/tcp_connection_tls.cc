@@ -1,4 +1,4 @@
-// The parts of TcpConnection that only connections with TLS need.
+// The parts of TcpConnection that only connections with a handshake need: TLS, and the offer of shared memory.
 #include <holdfast/transport/tcp_connection.h>
 
 #include <sys/socket.h>
@@ -33,9 +33,16 @@ void TcpConnection::shake_hands(ReadTools& tools) {
     if (!shake_hands_locked(tools)) return;
   }
   flush();
+  // A doorbell may have been read with the last bytes of the handshake.
+  if (rings_) host_.read_soon(shared_from_this());
 }
 
 bool TcpConnection::shake_hands_locked(ReadTools& tools) {
+  if (local_ && !rings_ && !take_offer_locked()) return false;
+  if (!tls_) {
+    announce_locked();
+    return true;
+  }
   ByteView input;
   for (;;) {
     Result<bool> complete = tls_->handshake(input);
@@ -62,8 +69,10 @@ bool TcpConnection::shake_hands_locked(ReadTools& tools) {
     }
     input = ByteView(tools.scratch.data(), static_cast<size_t>(got));
   }
-  if (tls_->continues_in_plain()) tls_ = nullptr;
+  if (rings_ && dialled()) refusal_of_peer_ = std::move(tls_);
+  if (rings_ || tls_->continues_in_plain()) tls_ = nullptr;
   announce_locked();
+  if (rings_) return true;  // what may have come behind the handshake are doorbells
   // The peer's first words may have come with its last of the handshake.
   const Status status = tls_ ? decrypt_locked(input, tools) : parse_locked(input, tools);
   deliver_locked(tools);

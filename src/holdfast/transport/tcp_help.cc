@@ -65,32 +65,41 @@ bool HelpSession::take_interrupt() {
   return true;
 }
 
-HelpSession::Outcome HelpSession::poll_once(Time until, Duration spin) {
+HelpSession::Woken HelpSession::sleep(Time until) {
+  if (!connection_->helper_may_sleep()) return Woken::readable;
+  for (;;) {
+    pollfd watched[2] = {{connection_->fd(), POLLIN, 0}, {tools_->wake_fd, POLLIN, 0}};
+    timespec left = {};
+    if (until != kNever) {
+      const auto wait = std::max(Duration::zero(), until - steady_now());
+      left = {.tv_sec = static_cast<time_t>(wait.count() / 1'000'000'000),
+              .tv_nsec = static_cast<long>(wait.count() % 1'000'000'000)};
+    }
+    const int ready = ::ppoll(watched, 2, until == kNever ? nullptr : &left, nullptr);
+    if (ready == 0) return Woken::timeout;
+    if (ready < 0) continue;  // a signal
+    if (watched[0].revents != 0) return Woken::readable;
+    if (take_interrupt()) return Woken::interrupted;
+    // A late write to a descriptor that served another session before.
+    uint64_t ignored = 0;
+    [[maybe_unused]] const ssize_t got = ::read(tools_->wake_fd, &ignored, sizeof(ignored));
+  }
+}
+
+HelpSession::Outcome HelpSession::poll_once(Time until) {
   using Read = TcpConnection::Read;
-  const bool spins = spin > Duration::zero();
-  const Time spin_until = spins ? std::min(until, after(steady_now(), spin)) : Time::min();
+  Spin spin(transport_.spins_ ? &connection_->helper_spin() : nullptr, until);
   for (;;) {
     if (take_interrupt()) return Outcome::interrupted;
-    if (!spins || steady_now() >= spin_until) {
-      pollfd watched[2] = {{connection_->fd(), POLLIN, 0}, {tools_->wake_fd, POLLIN, 0}};
-      timespec left = {};
-      if (until != kNever) {
-        const auto wait = std::max(Duration::zero(), until - steady_now());
-        left = {.tv_sec = static_cast<time_t>(wait.count() / 1'000'000'000),
-                .tv_nsec = static_cast<long>(wait.count() % 1'000'000'000)};
-      }
-      const int ready = ::ppoll(watched, 2, until == kNever ? nullptr : &left, nullptr);
-      if (ready == 0) return Outcome::timeout;
-      if (ready < 0) continue;  // a signal
-      if (watched[0].revents == 0) {
-        if (take_interrupt()) return Outcome::interrupted;
-        // A late write to a descriptor that served another session before.
-        uint64_t ignored = 0;
-        [[maybe_unused]] const ssize_t got = ::read(tools_->wake_fd, &ignored, sizeof(ignored));
-        continue;
-      }
+    const bool sleeps = !spin.again();
+    if (sleeps) {
+      const Woken woken = sleep(until);
+      if (woken == Woken::timeout) return Outcome::timeout;
+      if (woken == Woken::interrupted) return Outcome::interrupted;
+    } else if (!ask_for_a_moment([this] { return connection_->has_news() || interrupted_; })) {
+      continue;
     }
-    const Read outcome = connection_->read_as_helper(tools_->read);
+    const Read outcome = connection_->read_as_helper(tools_->read, sleeps);
     if (outcome == Read::delivered) return Outcome::delivered;
     if (outcome == Read::closed) return Outcome::closed;
   }

@@ -139,14 +139,15 @@ class MeetingTest : public testing::Test {
         {"a secret where a certificate is needed", secret, good, false, "shows a certificate", "the handshake"},
     };
   }
+  void meet(bool shared_memory);
   TestFolder folder;
   TestAuthority ours{folder, "ours"}, theirs{folder, "theirs"};
 };
 
-TEST_F(MeetingTest, WhoGetsIn) {
+void MeetingTest::meet(bool shared_memory) {
   for (const Meeting& meeting : meetings()) {
     SCOPED_TRACE(meeting.name);
-    Party a(meeting.dials), b(meeting.accepts);
+    Party a(meeting.dials, {.shared_memory = shared_memory}), b(meeting.accepts, {.shared_memory = shared_memory});
     a.tcp->connect(kDialled, b.tcp->listen({}).take());
     const OutFrame frame = make_frame(1, 100, {200'000});
     a.events.put(kDialled, frame);
@@ -165,6 +166,9 @@ TEST_F(MeetingTest, WhoGetsIn) {
     EXPECT_EQ(b.lines.size(), 1u) << b.log();
   }
 }
+
+TEST_F(MeetingTest, WhoGetsIn) { meet(false); }
+TEST_F(MeetingTest, WhoGetsInWithSharedMemory) { meet(true); }
 
 // A client with our authority but no certificate of its own. (Options do not allow it; another program might.)
 TEST_F(MeetingTest, WithoutAClientCertificateNobodyGetsIn) {
