@@ -97,7 +97,7 @@ DebugInfo debug_info(Host& host) {
       const auto& state = static_cast<const ContextState&>(*context->data);
       ++info.contexts;
       info.sends += state.send_count();
-      info.recvs += state.recv_count;
+      info.recvs += state.recv_count();
     }
   });
   const BackwardCounts counts = backwards.counts();

@@ -1,0 +1,67 @@
+"""Runs programs that import ``torch.distributed.rpc`` on Holdfast, as they are.
+
+``python3 -m holdfast.compat script.py ...`` runs a script; ``holdfast.compat.install()`` does the same for what is
+imported after it. ``STAND_INS`` lists what takes the place of what.
+"""
+import importlib
+import runpy
+import sys
+
+# Module of torch -> module of Holdfast.
+STAND_INS = {
+    "torch.distributed.rpc": "holdfast.rpc",
+    "torch.distributed.rpc.api": "holdfast.rpc.api",
+    "torch.distributed.rpc.backend_registry": "holdfast.rpc.backend_registry",
+    "torch.distributed.rpc.constants": "holdfast.rpc.constants",
+    "torch.distributed.rpc.functions": "holdfast.rpc.functions",
+    "torch.distributed.rpc.internal": "holdfast.rpc.internal",
+    "torch.distributed.rpc.options": "holdfast.rpc.options",
+    "torch.distributed.rpc._testing": "holdfast.rpc._testing",
+    "torch.distributed.rpc._testing.faulty_agent_backend_registry": (
+        "holdfast.rpc._testing.faulty_agent_backend_registry"
+    ),
+    "torch.distributed.autograd": "holdfast.autograd",
+}
+
+_installed = False
+
+
+def install():
+    """Puts Holdfast's modules in the place of torch's, for everything that is imported from now on."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    import torch
+    import torch.distributed
+
+    from . import _core
+
+    for name, stand_in in STAND_INS.items():
+        module = importlib.import_module(stand_in)
+        sys.modules[name] = module
+        parent, _, leaf = name.rpartition(".")
+        setattr(sys.modules[parent], leaf, module)
+
+    # Annotations in TorchScript: RRef[T].
+    rref = sys.modules["torch.distributed.rpc"].RRef
+    torch._jit_internal.RRef = torch._jit_internal.PyRRef = rref
+
+    # What programs see of the graph has the names that they know.
+    _core.set_function_form(
+        "torch::distributed::autograd::SendRpcBackward", "torch::distributed::autograd::RecvRpcBackward", False
+    )
+
+
+def main(arguments):
+    if not arguments:
+        print("usage: python3 -m holdfast.compat script.py [argument...]", file=sys.stderr)
+        return 2
+    install()
+    sys.argv = list(arguments)
+    runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+"""The worker of this process, for the modules of this package."""
+from .. import _core
+from .constants import UNSET_RPC_TIMEOUT
+
+_agent = None
+_timeout_sec = 60.0
+
+
+def current_agent():
+    if _agent is None:
+        raise RuntimeError("Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?")
+    return _agent
+
+
+def is_agent_set() -> bool:
+    return _agent is not None
+
+
+def set_agent(agent):
+    global _agent
+    _agent = agent
+
+
+def get_rpc_timeout() -> float:
+    """The timeout, in seconds, of calls that say none of their own."""
+    return _timeout_sec
+
+
+def set_rpc_timeout(timeout: float):
+    global _timeout_sec
+    _timeout_sec = float(timeout)
+
+
+def timeout_of(timeout) -> float:
+    return _timeout_sec if timeout is None or timeout == UNSET_RPC_TIMEOUT else float(timeout)
+
+
+def delivery(future, convert):
+    """What the core calls with a result: completes the future."""
+
+    def deliver(parts, error):
+        try:
+            if error is not None:
+                future.set_exception(error)
+                return
+            value = convert(parts)
+        except Exception as raised:
+            future.set_exception(raised)
+        else:
+            future.set_result(value)
+
+    return deliver
+
+
+def with_rref_errors(fetch):
+    """What went wrong when an object was made, in words that say so."""
+    try:
+        return fetch()
+    except _core.Error as error:
+        raise error
