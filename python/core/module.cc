@@ -8,4 +8,6 @@ PYBIND11_MODULE(_core, module) {
   holdfast::python::bind_worker(module);
   holdfast::python::bind_refs(module);
   holdfast::python::bind_autograd(module);
+  holdfast::python::bind_profiler(module);
+  holdfast::python::bind_futures(module);
 }

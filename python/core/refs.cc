@@ -39,11 +39,11 @@ py::tuple local_value(const Ref& ref) {
   return py::make_tuple(value->failed, value->object.get());
 }
 
-// (rank, counter) of the object, and of this reference to it.
+// (rank, counter from 0) of the object, and of this reference to it.
 std::tuple<uint32_t, uint64_t, uint32_t, uint64_t> ids(const Ref& ref) {
   const Reference& reference = *ref.rref.reference();
-  return {reference.rref.creator.rank.value, reference.rref.counter, reference.fork.maker.rank.value,
-          reference.fork.counter};
+  return {reference.rref.creator.rank.value, reference.rref.counter - 1, reference.fork.maker.rank.value,
+          reference.fork.counter - 1};
 }
 
 }  // namespace

@@ -33,10 +33,13 @@ py::dict counts(const WorkerHandle& handle) {
     stats = handle.worker().stats();
   }
   size_t pending_owners = 0;
-  for (const DebugInfo::OwnedObject& object : info.owned)
-    pending_owners += object.state != "ready" && object.state != "failed";
+  size_t shared_owners = 0;  // a value that only this worker knows is nobody else's concern
+  for (const DebugInfo::OwnedObject& object : info.owned) {
+    if (object.state != "ready" && object.state != "failed") ++pending_owners;
+    if (!object.holders.empty() || !object.made_by.starts_with("own()")) ++shared_owners;
+  }
   py::dict result;
-  result["owners"] = info.owned.size();
+  result["owners"] = shared_owners;
   result["owners_pending"] = pending_owners;
   result["forks"] = info.forks;
   result["pending_children"] = info.pending_children;
@@ -103,7 +106,16 @@ Duration duration_of(double timeout_s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
 }
 
-WorkerHandle::WorkerHandle(Options options) : worker_(std::make_shared<Worker>(std::move(options))) {}
+WorkerHandle::WorkerHandle(Options options) : worker_(std::make_shared<Worker>(std::move(options))) {
+  // All of them now: calls to one that has been lost by then shall say that.
+  for (int rank = 0; rank < worker_->world_size(); ++rank) {
+    try {
+      peers_.try_emplace(rank, worker_->peer(rank));
+    } catch (const InvalidArgument&) {
+      // It has gone already.
+    }
+  }
+}
 
 std::shared_ptr<Worker> WorkerHandle::shared() const {
   std::lock_guard lock(mutex_);

@@ -46,5 +46,7 @@ Duration duration_of(double timeout_s);
 void bind_worker(py::module_& module);
 void bind_refs(py::module_& module);
 void bind_autograd(py::module_& module);
+void bind_profiler(py::module_& module);
+void bind_futures(py::module_& module);
 
 }  // namespace holdfast::python

@@ -21,6 +21,8 @@ STAND_INS = {
         "holdfast.rpc._testing.faulty_agent_backend_registry"
     ),
     "torch.distributed.autograd": "holdfast.autograd",
+    "torch.distributed.optim.optimizer": "holdfast.optim",
+    "torch.distributed.nn.api.remote_module": "holdfast.nn",
 }
 
 _installed = False
@@ -37,11 +39,13 @@ def install():
 
     from . import _core
 
-    for name, stand_in in STAND_INS.items():
-        module = importlib.import_module(stand_in)
-        sys.modules[name] = module
+    modules = {name: importlib.import_module(stand_in) for name, stand_in in STAND_INS.items()}
+    sys.modules.update(modules)
+    for name, module in modules.items():
         parent, _, leaf = name.rpartition(".")
-        setattr(sys.modules[parent], leaf, module)
+        setattr(importlib.import_module(parent), leaf, module)
+    torch.distributed.optim.DistributedOptimizer = modules["torch.distributed.optim.optimizer"].DistributedOptimizer
+    torch.distributed.nn.RemoteModule = modules["torch.distributed.nn.api.remote_module"].RemoteModule
 
     # Annotations in TorchScript: RRef[T].
     rref = sys.modules["torch.distributed.rpc"].RRef

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from .. import _core
 from . import api, backend_registry, constants, functions, internal, options, state  # noqa: F401
 from .agent import Agent
 from .api import (  # noqa: F401
@@ -24,6 +25,11 @@ from .api import (  # noqa: F401
 )
 from .backend_registry import BackendType
 from .futures import Future  # noqa: F401
+from .profiling import (  # noqa: F401
+    _disable_server_process_global_profiler,
+    _enable_server_process_global_profiler,
+    _server_process_global_profile,
+)
 from .options import RpcBackendOptions, TensorPipeRpcBackendOptions  # noqa: F401
 from .worker_info import WorkerInfo  # noqa: F401
 
@@ -76,6 +82,7 @@ def init_rpc(name, backend=None, rank=-1, world_size=None, rpc_backend_options=N
     from .. import autograd
 
     autograd._init(rank)
+    _set_profiler_node_id(rank)
     _init_rpc_backend(backend, store, name, rank, world_size, rpc_backend_options)
 
 
@@ -135,6 +142,11 @@ def _get_debug_info():
     info.update(state.current_agent().get_debug_info())
     info.update(autograd._get_debug_info())
     return info
+
+
+def _set_profiler_node_id(rank: int):
+    """Events that the profiler records here belong to this worker."""
+    _core.set_profiler_node_id(rank)
 
 
 def enable_gil_profiling(enable: bool):

@@ -57,6 +57,7 @@ class Agent:
         self.options = options
         self.is_static_group = world_size is not None
         self.store = store
+        self.rrefs = weakref.WeakSet()  # of this process, as long as somebody has them
         self._leaked_text = ""
         self._gil_profiling = False
         self.worker = self._join(store, name, rank, world_size, options)
@@ -138,6 +139,12 @@ class Agent:
 
     def enable_gil_profiling(self, enable: bool):
         self._gil_profiling = enable
+
+    def delete_user_rrefs(self):
+        """Gives up all references of this process to values of others."""
+        for rref in list(self.rrefs):
+            if rref._ref is not None and not rref._ref.is_owner:
+                rref._delete()
 
     def join(self, shutdown: bool = False, timeout: float = 0):
         """The graceful end: waits for all."""

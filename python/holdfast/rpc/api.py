@@ -126,17 +126,24 @@ def rpc_sync(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     _check_callable(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
-    if profiling.enabled():
-        return profiling.call(RPCExecMode.SYNC, name, info, lambda: _start(info, callee, args, kwargs, timeout)).wait()
+    if profiling.calls_recorded():
+        return _start_recorded(RPCExecMode.SYNC, name, info, callee, args, kwargs, timeout).wait()
     parts = _pack_call(callee, args, kwargs)
     return _result(state._agent.worker.call(info.id, parts, state.timeout_of(timeout)))
 
 
-def _start(info, callee, args, kwargs, timeout):
+def _start(info, callee, args, kwargs, timeout, convert=_result):
     parts = _pack_call(callee, args, kwargs)
     future = Future()
-    state._agent.worker.call_async(info.id, parts, state.timeout_of(timeout), state.delivery(future, _result))
+    state._agent.worker.call_async(info.id, parts, state.timeout_of(timeout), state.delivery(future, convert))
     return future
+
+
+def _start_recorded(mode, name, info, callee, args, kwargs, timeout):
+    def start(callee, add):
+        return _start(info, callee, args, kwargs, timeout, lambda parts: add(_result(parts)))
+
+    return profiling.call(mode, name, info, callee, start)
 
 
 @_require_initialized
@@ -145,8 +152,8 @@ def rpc_async(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     _check_callable(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
-    if profiling.enabled():
-        future = profiling.call(RPCExecMode.ASYNC, name, info, lambda: _start(info, callee, args, kwargs, timeout))
+    if profiling.calls_recorded():
+        future = _start_recorded(RPCExecMode.ASYNC, name, info, callee, args, kwargs, timeout)
     else:
         future = _start(info, callee, args, kwargs, timeout)
     if hasattr(_thread_local_var, "future_list"):
@@ -161,13 +168,13 @@ def remote(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     info = _to_worker_info(to)
     callee, name = _callee(func)
 
-    def start():
+    def start(callee):
         parts = _pack_call(callee, args, kwargs)
         return RRef._of(state._agent.worker.remote(info.id, parts, state.timeout_of(timeout)))
 
-    if profiling.enabled():
-        return profiling.call_remote(name, info, start)
-    return start()
+    if profiling.calls_recorded():
+        return profiling.call_remote(name, info, callee, start)
+    return start(callee)
 
 
 @contextlib.contextmanager
@@ -310,7 +317,8 @@ def _wait_all_workers(timeout=DEFAULT_SHUTDOWN_TIMEOUT):
 
 
 def _delete_all_user_and_unforked_owner_rrefs(timeout=None):
-    """A step of shutdown() that programs know by name. The core gives references up when it shuts down."""
+    """Gives up all references that this worker holds to values of others; a step of shutdown()."""
+    state.current_agent().delete_user_rrefs()
 
 
 @_require_initialized

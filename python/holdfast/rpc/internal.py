@@ -44,15 +44,25 @@ def _tensor_at(index):
 def _rref_at(index):
     from .rref import RRef
 
-    return RRef._of(_tables.arrived_refs[index])
+    return RRef._of(_tables.arrived_refs[index], arrived=True)
 
 
 def _script_module_from(saved):
     return torch.jit.load(io.BytesIO(saved))
 
 
+def _strided_tensor_at(index, stride):
+    # Only the elements that a view shows are sent; here it gets its gaps back.
+    tensor = _tables.arrived_tensors[index]
+    if tensor.stride() == stride or 0 in stride:
+        return tensor
+    return torch.empty_strided(tensor.size(), stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
 def _reduce_tensor(tensor):
     _tables.tensors.append(tensor)
+    if tensor.layout is torch.strided and not tensor.is_contiguous():
+        return _strided_tensor_at, (len(_tables.tensors) - 1, tensor.stride())
     return _tensor_at, (len(_tables.tensors) - 1,)
 
 
@@ -172,12 +182,21 @@ def describe(error, worker):
     return RemoteException(text, type(error))
 
 
+def _unescape(text):
+    # The repr of an exception has escapes where its text has line ends.
+    try:
+        return text.encode("ascii").decode("unicode_escape")
+    except UnicodeError:
+        return text
+
+
 def exception_from(remote):
     """The exception to raise for a RemoteException: of the same class, with the callee's traceback in its text."""
+    text = _unescape(remote.msg)
     try:
-        return remote.exception_type(remote.msg)
+        return remote.exception_type(text)
     except Exception:  # its class wants other arguments
-        return RuntimeError(remote.msg)
+        return RuntimeError(text)
 
 
 def _handle_exception(result):

@@ -1,10 +1,12 @@
 """RRef: a reference to an object that lives on one worker, its owner."""
 import functools
+import time
 from typing import Any, Generic, TypeVar
 
 import torch
 
 
+from .. import _core
 from . import functions, internal, state
 from .constants import UNSET_RPC_TIMEOUT
 from .futures import Future
@@ -20,25 +22,34 @@ class RRef(Generic[T]):
 
     def __init__(self, value: Any, type_hint: Any = None):
         self._ref = state.current_agent().worker.own(value)
+        self._arrived = False
         self._type_hint = type_hint
         self._start()
 
     @classmethod
-    def _of(cls, ref):
+    def _of(cls, ref, arrived=False):
         self = cls.__new__(cls)
         self._ref = ref
+        self._arrived = arrived
         self._type_hint = None
         self._start()
         return self
 
     def _start(self):
         self._agent = state.current_agent()
+        self._agent.rrefs.add(self)
         self._type_future = None
         self._profiling_future = None
 
     def _check_usable(self, what):
-        if not self._agent.running:
-            raise RuntimeError(f"{self} has been deleted. {what}")
+        if self._ref is None:
+            raise RuntimeError(f"{self._deleted_text} has been deleted. {what}")
+
+    def _delete(self):
+        """Gives the reference up, though somebody still has this object: the worker ends."""
+        if self._ref is not None:
+            self._deleted_text = self._text()
+            self._ref = None
 
     def is_owner(self) -> bool:
         """Whether the value is here."""
@@ -52,14 +63,20 @@ class RRef(Generic[T]):
         return self._ref.owner_name
 
     def confirmed_by_owner(self) -> bool:
-        """Whether the owner knows of this reference."""
-        return self._ref.is_owner or self._ref.confirmed_by_owner()
+        """Whether the owner knows of this reference. Of one that came in a call it soon does: this waits for that."""
+        if self._ref.is_owner or self._ref.confirmed_by_owner():
+            return True
+        deadline = time.monotonic() + (state.get_rpc_timeout() if self._arrived else 0)
+        while time.monotonic() < deadline and not self._ref.confirmed_by_owner():
+            with _core.Blocking():
+                time.sleep(0.0005)
+        return self._ref.confirmed_by_owner()
 
     def local_value(self) -> T:
         """The value itself; on its owner only."""
         if not self._ref.is_owner:
             raise RuntimeError(
-                f"For {self}, can't call localValue() on user {state.current_agent().info}. "
+                f"For {self._text()}, can't call localValue() on user {state.current_agent().info}. "
                 f"Call it on owner {self.owner()}"
             )
         failed, value = self._ref.local_value()
@@ -119,7 +136,7 @@ class RRef(Generic[T]):
                 future = Future()
                 future.set_result(type(self.local_value()))
             else:
-                future = rpc_async(self.owner(), _type_of, args=(self,), timeout=timeout)
+                future = rpc_async(self.owner(), _rref_typeof_on_owner, args=(self,), timeout=timeout)
             self._type_future = future
         return future.wait() if blocking else future
 
@@ -140,6 +157,8 @@ class RRef(Generic[T]):
         return internal.serialize(self)
 
     def _text(self):
+        if self._ref is None:
+            return f"{self._deleted_text}, deleted"
         rref_rank, rref_counter, fork_rank, fork_counter = self._ref.ids
         text = f"GloballyUniqueId(created_on={rref_rank}, local_id={rref_counter})"
         if self._ref.is_owner:
@@ -148,7 +167,7 @@ class RRef(Generic[T]):
         return f"UserRRef(rref_id={text}, fork_id={fork})"
 
     def __str__(self):
-        return self._text()
+        return self._text().replace("rref_id=", "RRefId = ").replace("fork_id=", "ForkId = ")
 
     def __repr__(self):
         return self._text()
@@ -168,7 +187,7 @@ def _failed(future):
     return False
 
 
-def _type_of(rref):
+def _rref_typeof_on_owner(rref):
     return type(rref.local_value())
 
 
@@ -233,13 +252,13 @@ class _Proxy:
             try:
                 result.set_result(future.value())
             except Exception as error:
-                result.set_exception(error)
+                _core.fail_future(result, error)
 
         def on_type(future):
             try:
                 start(future.value()).add_done_callback(pass_on)
             except Exception as error:
-                result.set_exception(error)
+                _core.fail_future(result, error)
 
         type_future.add_done_callback(on_type)
         return result

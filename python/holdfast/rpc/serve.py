@@ -2,12 +2,13 @@
 
 A handler never raises: what a function raises becomes a result.
 """
+import sys
 import threading
 
 import torch
 
 from .. import _core
-from . import internal
+from . import internal, profiling
 from .internal import PythonUDF, RemoteException
 
 
@@ -77,7 +78,9 @@ def start():
 
 
 def _describe(error):
-    return internal.describe(error, _worker_info)
+    remote = internal.describe(error, _worker_info)
+    print(remote.msg, file=sys.stderr)
+    return remote
 
 
 def _call(data, tensors, refs):
@@ -90,8 +93,8 @@ def _call(data, tensors, refs):
     if isinstance(udf, AttributeError):
         raise RuntimeError(str(udf)) from udf
     func, args, kwargs = udf
-    result = func(*args, **kwargs)
-    if getattr(func, "_wrapped_async_rpc_function", None) is not None:
+    result = profiling.run(func, args, kwargs)
+    if profiling.is_async(func):
         if not isinstance(result, torch._C.Future):
             raise RuntimeError(
                 "Functions decorated with @rpc.async_function must return a torch.futures.Future object, "

@@ -41,11 +41,11 @@ def delivery(future, convert):
     def deliver(parts, error):
         try:
             if error is not None:
-                future.set_exception(error)
+                _core.fail_future(future, error)
                 return
             value = convert(parts)
         except Exception as raised:
-            future.set_exception(raised)
+            _core.fail_future(future, raised)
         else:
             future.set_result(value)
 
@@ -53,8 +53,10 @@ def delivery(future, convert):
 
 
 def with_rref_errors(fetch):
-    """What went wrong when an object was made, in words that say so."""
+    """Runs what uses a value of another worker. That the value was not made in time is said in words of its own."""
     try:
         return fetch()
-    except _core.Error as error:
-        raise error
+    except _core.Timeout as error:
+        if "was not there in time" in str(error):
+            raise type(error)(f"RRef creation via rpc.remote() timed out: {error}") from None
+        raise
