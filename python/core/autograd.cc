@@ -86,18 +86,6 @@ py::object current_context() {
   return py::int_(number_of(autograd::current_context().id()));
 }
 
-// Joins, for Python code that runs later on another thread, the context that is current now.
-class Flow {
- public:
-  Flow() : flow_(current_ambient().flow) {}
-  void enter() { previous_ = std::exchange(current_ambient().flow, flow_); }
-  void leave() { current_ambient().flow = std::move(previous_); }
-
- private:
-  std::shared_ptr<void> flow_;
-  std::shared_ptr<void> previous_;
-};
-
 }  // namespace
 
 void bind_autograd(py::module_& module) {
@@ -105,7 +93,6 @@ void bind_autograd(py::module_& module) {
       .def(py::init<const WorkerHandle&>(), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("id", &OpenContext::id)
       .def("close", &OpenContext::close, py::call_guard<py::gil_scoped_release>());
-  py::class_<Flow>(module, "Flow").def(py::init<>()).def("enter", &Flow::enter).def("leave", &Flow::leave);
 
   module.def("backward", &backward, py::arg("worker"), py::arg("context_id"), py::arg("roots"),
              py::arg("retain_graph") = false, py::call_guard<py::gil_scoped_release>());
@@ -115,9 +102,10 @@ void bind_autograd(py::module_& module) {
   module.def("send_functions", &send_functions);
   module.def("recv_functions", &recv_functions);
   module.def("known_workers", &known_workers);
+  // Contexts that have come here; passes that this worker has a part in.
   module.def("autograd_counts", [](const WorkerHandle& handle) {
-    const autograd::DebugInfo info = autograd::debug_info(handle.worker());
-    return std::make_pair(info.contexts, info.passes);
+    const BackwardCounts counts = Backwards::of(handle.worker().host()).counts();
+    return std::make_pair(counts.contexts, std::max(counts.passes, counts.parts));
   });
   module.def("set_function_form", [](const std::string& send_name, const std::string& recv_name, bool hooks_apart) {
     autograd::function_form() = {.send_name = send_name, .recv_name = recv_name, .hooks_apart = hooks_apart};

@@ -2,8 +2,6 @@
 
 #include <holdfast/base/ambient.h>
 
-#include "errors.h"
-
 namespace holdfast::python {
 
 namespace {
@@ -64,42 +62,6 @@ Future<T> serve(const Pickled& call, const Held& handler, const Held& finish, Co
   }
 }
 
-// Calls a Python function exactly once.
-class Delivery {
- public:
-  explicit Delivery(Held function) : function_(std::move(function)) {}
-  Delivery(Delivery&&) = default;
-  // The executor was stopped before the result came.
-  ~Delivery() {
-    if (function_) fail({.code = Code::shutdown, .message = "the worker was shut down before the result came"});
-  }
-
-  void fail(const Failure& failure) {
-    if (!interpreter_runs()) return;
-    py::gil_scoped_acquire gil;
-    call(py::none(), exception_of(failure));
-  }
-  template <class Make>
-  void succeed(Make&& make) {
-    if (!interpreter_runs()) return;
-    py::gil_scoped_acquire gil;
-    call(make(), py::none());
-  }
-
- private:
-  // Nobody is there to take what it raises but the one who looks at stderr.
-  void call(const py::object& value, const py::object& exception) {
-    Held function = std::exchange(function_, Held());
-    try {
-      function.get()(value, exception);
-    } catch (py::error_already_set& error) {
-      error.discard_as_unraisable("a result of a remote call");
-    }
-  }
-
-  Held function_;
-};
-
 }  // namespace
 
 void set_handlers(Handlers new_handlers) { handlers() = std::move(new_handlers); }
@@ -123,20 +85,6 @@ Pickled python_fetch(const PyValue& value) {
 }
 
 void python_wait(const PyValue&) {}
-
-void deliver_pickled(const Future<Pickled>& future, Held deliver) {
-  future.then([delivery = Delivery(std::move(deliver))](Future<Pickled> done) mutable {
-    if (done.failed()) return delivery.fail(done.failure());
-    delivery.succeed([&] { return to_python(done.take()); });
-  });
-}
-
-void deliver_nothing(const Future<void>& future, Held deliver) {
-  future.then([delivery = Delivery(std::move(deliver))](Future<void> done) mutable {
-    if (done.failed()) return delivery.fail(done.failure());
-    delivery.succeed([] { return py::none(); });
-  });
-}
 
 }  // namespace holdfast::python
 

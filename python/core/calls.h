@@ -1,8 +1,7 @@
-// Calls of Python functions: what a worker serves, and how results reach Python.
+// Calls of Python functions: what a worker serves.
 //
 // A call carries one pickled value, (function, args, kwargs), which the package's handlers decode, run and answer. The
-// functions below run on handler threads and take the GIL around Python code only. Deliver takes a result, on whatever
-// thread it arrives, to a Python function.
+// functions below run on handler threads and take the GIL around Python code only.
 #pragma once
 
 #include <holdfast/base/future.h>
@@ -24,9 +23,5 @@ Future<Pickled> python_call(const Pickled& call);
 Future<PyValue> python_remote(const Pickled& call);
 Pickled python_fetch(const PyValue& value);
 void python_wait(const PyValue& value);
-
-// Calls deliver(result, None) or deliver(None, exception) when the future is done: also if the worker stops first.
-void deliver_pickled(const Future<Pickled>& future, Held deliver);
-void deliver_nothing(const Future<void>& future, Held deliver);
 
 }  // namespace holdfast::python

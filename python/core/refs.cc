@@ -2,6 +2,7 @@
 #include <tuple>
 
 #include "calls.h"
+#include "delivery.h"
 #include "worker.h"
 
 namespace holdfast::python {
@@ -12,7 +13,7 @@ py::tuple fetch(const Ref& ref, double timeout_s) {
   Pickled result;
   {
     py::gil_scoped_release release;
-    result = ref.rref.with_timeout(duration_of(timeout_s)).call<python_fetch>();
+    result = ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_fetch>().take();
   }
   return to_python(std::move(result));
 }
@@ -20,13 +21,14 @@ py::tuple fetch(const Ref& ref, double timeout_s) {
 void fetch_async(const Ref& ref, double timeout_s, py::object deliver) {
   Held held(std::move(deliver));
   py::gil_scoped_release release;
-  deliver_pickled(ref.rref.with_timeout(duration_of(timeout_s)).async<python_fetch>(), std::move(held));
+  deliver_to(ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_fetch>(), std::move(held), to_python);
 }
 
 void wait_async(const Ref& ref, double timeout_s, py::object deliver) {
   Held held(std::move(deliver));
   py::gil_scoped_release release;
-  deliver_nothing(ref.rref.with_timeout(duration_of(timeout_s)).async<python_wait>(), std::move(held));
+  deliver_to(ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_wait>(), std::move(held),
+             [] { return py::none(); });
 }
 
 // (failed, value)
@@ -37,6 +39,12 @@ py::tuple local_value(const Ref& ref) {
     value = &ref.rref.local_value();
   }
   return py::make_tuple(value->failed, value->object.get());
+}
+
+// Why the call that was to make the object was not even sent, as an exception; None if it was.
+py::object creation_error(const Ref& ref) {
+  const Failure* failure = ref.rref.reference()->failure();
+  return failure == nullptr ? py::none() : exception_of(*failure);
 }
 
 // (rank, counter from 0) of the object, and of this reference to it.
@@ -54,6 +62,7 @@ void bind_refs(py::module_& module) {
       .def_property_readonly("owner_name", [](const Ref& ref) { return ref.rref.owner().name; })
       .def_property_readonly("owner_rank", [](const Ref& ref) { return ref.rref.owner().rank.value; })
       .def_property_readonly("ids", &ids)
+      .def_property_readonly("creation_error", &creation_error)
       .def(
           "confirmed_by_owner", [](const Ref& ref) { return ref.rref.confirmed_by_owner(); },
           py::call_guard<py::gil_scoped_release>())

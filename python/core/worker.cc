@@ -4,12 +4,16 @@
 #include <holdfast/rref/debug_info.h>
 
 #include "calls.h"
+#include "delivery.h"
 
 namespace holdfast::python {
 
 namespace {
 
 using Strings = std::vector<std::string>;
+
+// Throws InvalidArgument if there is none.
+int find_rank(const WorkerHandle& handle, const std::string& name) { return handle.worker().peer(name).rank(); }
 
 std::vector<std::pair<std::string, int>> all_workers(const WorkerHandle& handle) {
   Worker& worker = handle.worker();
@@ -64,9 +68,11 @@ class Blocking {
 };
 
 // Runs a server for the workers of a job until nobody needs it any more.
-std::unique_ptr<CoordinatorServer> make_coordinator(int world_size, const std::string& bind, double lease_s) {
+std::unique_ptr<CoordinatorServer> make_coordinator(int world_size, int start_at, const std::string& bind,
+                                                    double lease_s) {
   CoordinatorOptions options;
   options.world_size = static_cast<uint32_t>(world_size);
+  options.start_at = static_cast<uint32_t>(start_at);
   options.lease = duration_of(lease_s);
   ListenOptions listen;
   listen.bind = bind;
@@ -76,15 +82,20 @@ std::unique_ptr<CoordinatorServer> make_coordinator(int world_size, const std::s
 std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int world_size,
                                           const std::string& coordinator, int handler_threads, double timeout_s,
                                           double join_timeout_s, const Strings& messages_to_fail, int num_fail_sends,
-                                          const std::map<std::string, double>& messages_to_delay, py::object on_held) {
-  Options options;
-  options.name = name;
-  options.rank = rank;
-  options.world_size = world_size;
-  options.coordinator = coordinator;
+                                          const std::map<std::string, double>& messages_to_delay, py::object on_held,
+                                          bool open) {
+  // No coordinator: a launcher has said in the environment where it is, and who this is.
+  Options options = coordinator.empty() ? Options::from_env() : Options();
+  if (!coordinator.empty()) {
+    options.rank = rank;
+    options.world_size = world_size;
+    options.coordinator = coordinator;
+  }
+  if (!name.empty()) options.name = name;
   options.handler_threads = handler_threads;
   options.timeout = duration_of(timeout_s);
   options.join_timeout = duration_of(join_timeout_s);
+  options.allowed_operators = {"aten::*"};  // who may call Python functions here may call all of these
   options.faults.messages_to_fail = messages_to_fail;
   options.faults.num_fail_sends = static_cast<uint32_t>(num_fail_sends);
   for (const auto& [kind, delay_s] : messages_to_delay) options.faults.messages_to_delay[kind] = duration_of(delay_s);
@@ -96,7 +107,7 @@ std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int
     };
   }
   py::gil_scoped_release release;
-  return std::make_unique<WorkerHandle>(std::move(options));
+  return std::make_unique<WorkerHandle>(std::move(options), open);
 }
 
 }  // namespace
@@ -106,8 +117,9 @@ Duration duration_of(double timeout_s) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_s));
 }
 
-WorkerHandle::WorkerHandle(Options options) : worker_(std::make_shared<Worker>(std::move(options))) {
-  // All of them now: calls to one that has been lost by then shall say that.
+WorkerHandle::WorkerHandle(Options options, bool open) : worker_(std::make_shared<Worker>(std::move(options))) {
+  if (open) return;  // others may come at any time
+  // All of them now: calls to one that is lost later shall say that.
   for (int rank = 0; rank < worker_->world_size(); ++rank) {
     try {
       peers_.try_emplace(rank, worker_->peer(rank));
@@ -150,7 +162,7 @@ void WorkerHandle::call_async(int rank, const py::tuple& parts, double timeout_s
   Pickled pickled = pickled_from(parts);
   Held held(std::move(deliver));
   py::gil_scoped_release release;
-  deliver_pickled(peer(rank, timeout_s).async<python_call>(pickled), std::move(held));
+  deliver_to(peer(rank, timeout_s).async<python_call>(pickled), std::move(held), to_python);
 }
 
 Ref WorkerHandle::remote(int rank, const py::tuple& parts, double timeout_s) const {
@@ -195,7 +207,7 @@ void WorkerHandle::stop() {
 
 void bind_worker(py::module_& module) {
   py::class_<CoordinatorServer>(module, "Coordinator")
-      .def(py::init(&make_coordinator), py::arg("world_size"), py::arg("bind"), py::arg("lease_s"))
+      .def(py::init(&make_coordinator), py::arg("world_size"), py::arg("start_at"), py::arg("bind"), py::arg("lease_s"))
       .def_property_readonly("address", &CoordinatorServer::address)
       .def(
           "wait_until_empty",
@@ -210,10 +222,11 @@ void bind_worker(py::module_& module) {
   py::class_<WorkerHandle>(module, "Worker")
       .def(py::init(&make_worker), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("coordinator"),
            py::arg("handler_threads"), py::arg("timeout_s"), py::arg("join_timeout_s"), py::arg("messages_to_fail"),
-           py::arg("num_fail_sends"), py::arg("messages_to_delay"), py::arg("on_held"))
+           py::arg("num_fail_sends"), py::arg("messages_to_delay"), py::arg("on_held"), py::arg("open"))
       .def_property_readonly("name", [](const WorkerHandle& handle) { return handle.worker().name(); })
       .def_property_readonly("rank", [](const WorkerHandle& handle) { return handle.worker().rank(); })
       .def_property_readonly("running", &WorkerHandle::running)
+      .def("find_rank", &find_rank, py::call_guard<py::gil_scoped_release>())
       .def("workers", &all_workers, py::call_guard<py::gil_scoped_release>())
       .def("call", &WorkerHandle::call)
       .def("call_async", &WorkerHandle::call_async)

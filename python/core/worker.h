@@ -17,7 +17,8 @@ namespace holdfast::python {
 
 class WorkerHandle {
  public:
-  explicit WorkerHandle(Options options);
+  // open: workers may join later, and ranks are only known by asking.
+  WorkerHandle(Options options, bool open);
 
   // Throws Shutdown after stop().
   Worker& worker() const;
@@ -43,10 +44,5 @@ class WorkerHandle {
 };
 
 Duration duration_of(double timeout_s);
-void bind_worker(py::module_& module);
-void bind_refs(py::module_& module);
-void bind_autograd(py::module_& module);
-void bind_profiler(py::module_& module);
-void bind_futures(py::module_& module);
 
 }  // namespace holdfast::python

@@ -125,7 +125,11 @@ def backward(context_id: int, roots, retain_graph: bool = False):
         _core.has_context(worker, context_id)
         _check_roots(roots)
     try:
-        _core.backward(worker, context_id, roots, retain_graph)
+        if torch.autograd._profiler_enabled():
+            with torch.autograd.profiler.record_function("torch::distributed::autograd::backward"):
+                _core.backward(worker, context_id, roots, retain_graph)
+        else:
+            _core.backward(worker, context_id, roots, retain_graph)
     except _core.Error as error:
         if not error.worker:
             raise

@@ -4,6 +4,7 @@
 imported after it. ``STAND_INS`` lists what takes the place of what.
 """
 import importlib
+import multiprocessing.spawn
 import runpy
 import sys
 
@@ -47,6 +48,8 @@ def install():
     torch.distributed.optim.DistributedOptimizer = modules["torch.distributed.optim.optimizer"].DistributedOptimizer
     torch.distributed.nn.RemoteModule = modules["torch.distributed.nn.api.remote_module"].RemoteModule
 
+    _install_in_children()
+
     # Annotations in TorchScript: RRef[T].
     rref = sys.modules["torch.distributed.rpc"].RRef
     torch._jit_internal.RRef = torch._jit_internal.PyRRef = rref
@@ -55,6 +58,20 @@ def install():
     _core.set_function_form(
         "torch::distributed::autograd::SendRpcBackward", "torch::distributed::autograd::RecvRpcBackward", False
     )
+
+
+def _install_in_children():
+    """Lets processes that multiprocessing starts afresh begin with install()."""
+    command_line = multiprocessing.spawn.get_command_line
+
+    def with_install(**arguments):
+        command = command_line(**arguments)
+        if "-c" in command:
+            place = command.index("-c") + 1
+            command[place] = f"import holdfast.compat; holdfast.compat.install(); {command[place]}"
+        return command
+
+    multiprocessing.spawn.get_command_line = with_install
 
 
 def main(arguments):

@@ -81,12 +81,15 @@ def _forward(self, *args, **kwargs):
     )
 
 
+# Bound to a RemoteModule they are its attributes of these names, which is how they are pickled then.
+_forward_async.__name__ = "forward_async"
+_forward.__name__ = "forward"
 _GENERATED = (_forward_async, _forward)
 
 
 def _bind_methods(module):
     for method in module.generated_methods:
-        module.__dict__[method.__name__.lstrip("_")] = types.MethodType(method, module)
+        module.__dict__[method.__name__] = types.MethodType(method, module)
 
 
 def _not_supported(name):
@@ -234,6 +237,7 @@ def _install_script_methods(module, interface):
     parameters = [parameter for name, parameter in signature.parameters.items() if name != "self"]
     # Types and defaults go by name, so that they need not be written as text.
     scope = {
+        "__name__": __name__,
         "torch": torch,
         "Future": torch._jit_internal.Future,
         "R": signature.return_annotation,

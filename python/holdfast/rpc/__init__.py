@@ -63,7 +63,8 @@ def init_rpc(name, backend=None, rank=-1, world_size=None, rpc_backend_options=N
     are there.
 
     ``rpc_backend_options``: see ``TensorPipeRpcBackendOptions``; its ``init_method`` says where workers meet, as in
-    ``torch.distributed.init_process_group``.
+    ``torch.distributed.init_process_group``. With ``holdfast://`` the launcher says it all (``holdfast run``), and the
+    other workers may be C++ programs.
     """
     if backend is not None and not isinstance(backend, backend_registry.BackendType):
         raise TypeError("Argument backend must be a member of BackendType")
@@ -78,12 +79,12 @@ def init_rpc(name, backend=None, rank=-1, world_size=None, rpc_backend_options=N
     if rpc_backend_options is None:
         rpc_backend_options = backend_registry.construct_rpc_backend_options(backend)
 
-    store = _meet(rpc_backend_options, rank, world_size)
+    launched = rpc_backend_options.init_method.startswith("holdfast://")
+    store = None if launched else _meet(rpc_backend_options, rank, world_size)
     from .. import autograd
 
     autograd._init(rank)
-    _set_profiler_node_id(rank)
-    _init_rpc_backend(backend, store, name, rank, world_size, rpc_backend_options)
+    _init_rpc_backend(backend, store, name or "", rank, world_size, rpc_backend_options)
 
 
 def _meet(rpc_backend_options, rank, world_size):
@@ -106,7 +107,7 @@ def _init_rpc_backend(
 ):
     expected = (
         (backend, backend_registry.BackendType),
-        (store, dist.Store),
+        (store, (dist.Store, type(None))),
         (name, str),
         (rank, numbers.Integral),
         (world_size, (numbers.Integral, type(None))),

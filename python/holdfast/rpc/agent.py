@@ -15,6 +15,7 @@ from .worker_info import WorkerInfo
 logger = logging.getLogger(__name__)
 
 _LEASE_S = 10.0
+_OPEN_WORLD_SIZE = 1024  # of a job that workers join and leave as they like
 
 # Coordinators of jobs that others may still be in: each serves until this process ends.
 _coordinators: List[_core.Coordinator] = []
@@ -53,37 +54,54 @@ class Agent:
     """One worker. ``TensorPipeAgent`` is its name for programs that ask for that."""
 
     def __init__(self, store, name: str, rank: int, world_size: Optional[int], options: TensorPipeRpcBackendOptions):
-        self.info = WorkerInfo(name, rank)
         self.options = options
-        self.is_static_group = world_size is not None
+        self.launched = store is None  # by `holdfast run`, perhaps together with C++ programs
+        self.is_static_group = world_size is not None or self.launched
         self.store = store
         self.rrefs = weakref.WeakSet()  # of this process, as long as somebody has them
         self._leaked_text = ""
         self._gil_profiling = False
-        self.worker = self._join(store, name, rank, world_size, options)
+        if self.launched:
+            coordinator, world_size = "", 1
+        else:
+            coordinator, world_size = self._find_coordinator(store, name, rank, world_size, options)
+        serve.install(WorkerInfo(name or "worker", rank))
+        self.worker = self._join(coordinator, name, rank, world_size, options)
+        self.info = WorkerInfo(self.worker.name, self.worker.rank)
+        serve.set_worker_info(self.info)
+        _core.set_profiler_node_id(self.info.id)
         self._infos: Dict[str, WorkerInfo] = {}
-        for other_name, other_rank in self.worker.workers():
+        members = self.worker.workers() if self.is_static_group else [(name, rank)]
+        for other_name, other_rank in members:
             self._infos[other_name] = WorkerInfo(other_name, other_rank)
         self._by_id = {info.id: info for info in self._infos.values()}
         state.set_rpc_timeout(options.rpc_timeout)
         _agents.add(self)
 
-    def _join(self, store, name, rank, world_size, options):
-        names = self._exchange_names(store, name, rank, world_size)
-        repeated = sorted({each for each in names if names.count(each) > 1})
-        if repeated:
-            raise RuntimeError(f"RPC worker name {repeated[0]} is not unique.")
-        if rank == 0:
-            coordinator = _core.Coordinator(world_size, _bind_address(options.init_method), _LEASE_S)
+    def _find_coordinator(self, store, name, rank, world_size, options):
+        kind = "static" if self.is_static_group else "dynamic"
+        if store.compare_set("group", "", kind).decode() != kind:
+            raise RuntimeError("RPC group mixes statically and dynamically initialized members which is not supported.")
+        if self.is_static_group:
+            self._check_names(self._exchange_names(store, name, rank, world_size))
+            hosts_coordinator = rank == 0
+        else:
+            world_size = _OPEN_WORLD_SIZE
+            hosts_coordinator = store.compare_set("host", "", name).decode() == name  # whoever comes first
+        if hosts_coordinator:
+            start_at = 0 if self.is_static_group else 1
+            coordinator = _core.Coordinator(world_size, start_at, _bind_address(options.init_method), _LEASE_S)
             _coordinators.append(coordinator)
             store.set("coordinator", coordinator.address)
-        serve.install(self.info)
+        return store.get("coordinator").decode(), world_size
+
+    def _join(self, coordinator, name, rank, world_size, options):
         faults = isinstance(options, FaultyTensorPipeRpcBackendOptions)
         return _core.Worker(
             name=name,
             rank=rank,
             world_size=world_size,
-            coordinator=store.get("coordinator").decode(),
+            coordinator=coordinator,
             handler_threads=options.num_worker_threads,
             timeout_s=options.rpc_timeout,
             join_timeout_s=max(options.rpc_timeout, 60.0),
@@ -91,7 +109,14 @@ class Agent:
             num_fail_sends=options.num_fail_sends if faults else 1,
             messages_to_delay={_kind(kind): delay for kind, delay in options.messages_to_delay.items()} if faults else {},
             on_held=self._on_held,
+            open=not self.is_static_group,
         )
+
+    @staticmethod
+    def _check_names(names):
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise RuntimeError(f"RPC worker name {repeated[0]} is not unique.")
 
     @staticmethod
     def _exchange_names(store, name, rank, world_size):
@@ -116,6 +141,9 @@ class Agent:
         if isinstance(worker, WorkerInfo):
             return worker
         found = self._by_id.get(worker) if isinstance(worker, int) else self._infos.get(worker)
+        if found is None and not self.is_static_group and isinstance(worker, str):
+            found = WorkerInfo(worker, self.worker.find_rank(worker))
+            self._infos[worker] = self._by_id[found.id] = found
         if found is None:
             raise RuntimeError(f"could not find destination {worker}; there are {', '.join(sorted(self._infos))}")
         return found
@@ -147,8 +175,9 @@ class Agent:
                 rref._delete()
 
     def join(self, shutdown: bool = False, timeout: float = 0):
-        """The graceful end: waits for all."""
-        self.worker.shutdown(timeout)
+        """The graceful end: waits for all, if it is known who they are."""
+        if self.is_static_group:
+            self.worker.shutdown(timeout)
 
     def shutdown(self):
         """The end at once; after join() it does nothing."""

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import logging
 import threading
+import time
 from typing import Any, Dict, Set
 
 import torch
@@ -128,13 +129,26 @@ def rpc_sync(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     callee, name = _callee(func)
     if profiling.calls_recorded():
         return _start_recorded(RPCExecMode.SYNC, name, info, callee, args, kwargs, timeout).wait()
+    if type(callee) is serve.Builtin:
+        result = _core.call_op(
+            state._agent.worker, info.id, name, tuple(args or ()), kwargs or {}, state.timeout_of(timeout)
+        )
+        if result is not NotImplemented:
+            return result
     parts = _pack_call(callee, args, kwargs)
     return _result(state._agent.worker.call(info.id, parts, state.timeout_of(timeout)))
 
 
 def _start(info, callee, args, kwargs, timeout, convert=_result):
-    parts = _pack_call(callee, args, kwargs)
     future = Future()
+    if type(callee) is serve.Builtin:
+        deliver = state.delivery(future, lambda value: value)
+        worker = state._agent.worker
+        if _core.call_op_async(
+            worker, info.id, callee.name, tuple(args or ()), kwargs or {}, state.timeout_of(timeout), deliver
+        ):
+            return future
+    parts = _pack_call(callee, args, kwargs)
     state._agent.worker.call_async(info.id, parts, state.timeout_of(timeout), state.delivery(future, convert))
     return future
 
@@ -208,6 +222,7 @@ class AllGatherStates:
 
 
 _ALL_WORKER_NAMES: Set[str] = set()
+_LOOK_EVERY_S = 1.0  # who waits for others looks that often whether they are alive
 _gather_lock = threading.RLock()
 _gather_counts: Dict[str, int] = {}
 _gather_states = collections.defaultdict(AllGatherStates)
@@ -250,6 +265,8 @@ def _tell_followers(sequence_id, followers, objects, timeout):
     for name, future in futures.items():
         try:
             future.wait()
+        except _core.WorkerLost:
+            pass  # it needs to know nothing any more
         except RuntimeError as error:
             errors.append((name, error))
     if errors:
@@ -258,6 +275,25 @@ def _tell_followers(sequence_id, followers, objects, timeout):
             f"Followers {names} timed out in _all_gather after {timeout:.2f} seconds. "
             f"The first exception is {errors[0][1]}"
         )
+
+
+def _wait_until_gathered(gathering, worker_names, leader, timeout):
+    """Waits for all, and for no one who is lost: such are left out. A leader that is lost is an error."""
+    agent = state.current_agent()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = _LOOK_EVERY_S if deadline is None else min(_LOOK_EVERY_S, deadline - time.monotonic())
+        with _core.Blocking():
+            if gathering.proceed_signal.wait(timeout=max(0, left)):
+                return
+        if deadline is not None and time.monotonic() >= deadline:
+            return
+        present = {name for name, _ in agent.worker.workers()}
+        if leader not in present:
+            raise RuntimeError(f"{leader}, which led an _all_gather, is lost")
+        with _gather_lock:
+            if agent.info.name == leader and present & worker_names <= gathering.gathered_objects.keys():
+                gathering.proceed_signal.set()
 
 
 @_require_initialized
@@ -286,10 +322,10 @@ def _all_gather(obj, worker_names=None, timeout=UNSET_RPC_TIMEOUT):
         rpc_sync(leader, _gather_to_leader, args=(sequence_id, own_name, obj, worker_names), timeout=call_timeout)
     with _gather_lock:
         gathering = _gather_states[sequence_id]
-    with _core.Blocking():
-        gathering.proceed_signal.wait(timeout=wait_timeout)
+    _wait_until_gathered(gathering, worker_names, leader, wait_timeout)
     if own_name == leader:
-        _tell_followers(sequence_id, worker_names - {leader}, gathering.gathered_objects, call_timeout)
+        followers = gathering.gathered_objects.keys() - {leader}
+        _tell_followers(sequence_id, followers, gathering.gathered_objects, call_timeout)
     with _gather_lock:
         return _gather_states.pop(sequence_id).gathered_objects
 
@@ -327,7 +363,8 @@ def shutdown(graceful=True, timeout=DEFAULT_SHUTDOWN_TIMEOUT):
     agent = state.current_agent()
     try:
         if graceful:
-            _wait_all_workers(timeout)
+            if agent.is_static_group and not agent.launched:
+                _wait_all_workers(timeout)
             _delete_all_user_and_unforked_owner_rrefs()
             agent.join(shutdown=True, timeout=timeout)
     finally:

@@ -1,6 +1,5 @@
 """Backends by name. There is one, Holdfast; it answers to the names that programs use."""
 import collections
-import enum
 
 from . import api, constants
 from .agent import Agent
@@ -10,30 +9,49 @@ BackendValue = collections.namedtuple(
     "BackendValue", ["construct_rpc_backend_options_handler", "init_backend_handler"]
 )
 
-_values = {}
+
+class _Members(type):
+    """Lets a class be used like an enum that can grow: programs may hold it while more is registered."""
+
+    def __iter__(cls):
+        return iter(list(cls.__members__.values()))
+
+    def __getitem__(cls, name):
+        return cls.__members__[name]
+
+    def __getattr__(cls, name):
+        try:
+            return cls.__members__[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __len__(cls):
+        return len(cls.__members__)
 
 
-def _make_enum():
-    kind = enum.Enum("BackendType", dict(_values))
-    kind.__repr__ = lambda self: f"BackendType.{self.name}"
-    kind.__doc__ = "The backends that are registered; BackendType.TENSORPIPE is the default."
-    return kind
+class BackendType(metaclass=_Members):
+    """The backends that are registered; ``BackendType.TENSORPIPE`` is the default."""
 
+    __members__ = {}
 
-BackendType = _make_enum()
+    def __init__(self, name, value):
+        self.name = name
+        self.value = value
+
+    def __repr__(self):
+        return f"BackendType.{self.name}"
 
 
 def backend_registered(backend_name) -> bool:
-    return backend_name in _values
+    return backend_name in BackendType.__members__
 
 
 def register_backend(backend_name, construct_rpc_backend_options_handler, init_backend_handler):
     """Adds a backend: how its options are made, and how its agent is."""
-    global BackendType
     if backend_registered(backend_name):
         raise RuntimeError(f"RPC backend {backend_name}: already registered")
-    _values[backend_name] = BackendValue(construct_rpc_backend_options_handler, init_backend_handler)
-    BackendType = _make_enum()
+    value = BackendValue(construct_rpc_backend_options_handler, init_backend_handler)
+    BackendType.__members__[backend_name] = BackendType(backend_name, value)
     return BackendType[backend_name]
 
 

@@ -80,6 +80,10 @@ def _reduce_script_module(module):
     return _script_module_from, (buffer.getvalue(),)
 
 
+class _MissingName(AttributeError):
+    """A pickle names something that this program does not have."""
+
+
 class _InternalRPCPickler:
     """Pickles a value into ``(bytes, tensors)`` and back. ``_register_reducer`` adds a way to pickle a class in calls."""
 
@@ -125,7 +129,7 @@ class _InternalRPCPickler:
         try:
             return pickle.loads(binary_data)
         except AttributeError as error:
-            missing = AttributeError(
+            missing = _MissingName(
                 f"{error} Default RPC pickler does not serialize function code: functions that are called must be "
                 "defined under the same name in the caller and in the callee."
             )
@@ -171,15 +175,19 @@ def unpack(data, tensors, refs):
     """The value that was packed elsewhere."""
     outer, _tables.arrived_refs = _tables.arrived_refs, refs
     try:
-        return _internal_rpc_pickler.deserialize(data, tensors)
+        value = _internal_rpc_pickler.deserialize(data, tensors)
     finally:
         _tables.arrived_refs = outer
+    if isinstance(value, _MissingName):
+        raise RuntimeError(str(value)) from value.__cause__
+    return value
 
 
 def describe(error, worker):
     """What the caller of a function learns of the exception that it raised."""
     text = f"On {worker}:\n{error!r}\n" + "".join(traceback.format_exception(error))
-    return RemoteException(text, type(error))
+    # To a caller a TorchScript function is like any other.
+    return RemoteException(text, RuntimeError if isinstance(error, torch.jit.Error) else type(error))
 
 
 def _unescape(text):

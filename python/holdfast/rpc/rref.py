@@ -44,6 +44,9 @@ class RRef(Generic[T]):
     def _check_usable(self, what):
         if self._ref is None:
             raise RuntimeError(f"{self._deleted_text} has been deleted. {what}")
+        error = self._ref.creation_error
+        if error is not None:
+            raise state.creation_failed(error)
 
     def _delete(self):
         """Gives the reference up, though somebody still has this object: the worker ends."""
@@ -79,7 +82,7 @@ class RRef(Generic[T]):
                 f"For {self._text()}, can't call localValue() on user {state.current_agent().info}. "
                 f"Call it on owner {self.owner()}"
             )
-        failed, value = self._ref.local_value()
+        failed, value = state.with_rref_errors(self._ref.local_value)
         if failed:
             raise internal.exception_from(value)
         return value

@@ -72,6 +72,11 @@ def install(worker_info, pickle_allowed=True):
     _core.set_handlers(run, keep, finish_run, finish_keep, pack_value)
 
 
+def set_worker_info(worker_info):
+    global _worker_info
+    _worker_info = worker_info
+
+
 def start():
     """The functions of this package can be used: calls that have come run now."""
     _ready.set()
@@ -89,10 +94,7 @@ def _call(data, tensors, refs):
     if not _ready.is_set():
         with _core.Blocking():
             _ready.wait()
-    udf = internal.unpack(data, tensors, refs)
-    if isinstance(udf, AttributeError):
-        raise RuntimeError(str(udf)) from udf
-    func, args, kwargs = udf
+    func, args, kwargs = internal.unpack(data, tensors, refs)
     result = profiling.run(func, args, kwargs)
     if profiling.is_async(func):
         if not isinstance(result, torch._C.Future):
@@ -148,4 +150,4 @@ def pack_value(value, failed):
     return _pack(value)
 
 
-__all__ = ["Builtin", "PythonUDF", "RemoteException", "ScriptFunction", "install", "start"]
+__all__ = ["Builtin", "PythonUDF", "RemoteException", "ScriptFunction", "install", "set_worker_info", "start"]

@@ -56,7 +56,12 @@ def with_rref_errors(fetch):
     """Runs what uses a value of another worker. That the value was not made in time is said in words of its own."""
     try:
         return fetch()
-    except _core.Timeout as error:
-        if "was not there in time" in str(error):
-            raise type(error)(f"RRef creation via rpc.remote() timed out: {error}") from None
-        raise
+    except (_core.Timeout, _core.FaultInjected) as error:
+        raise creation_failed(error) from None
+
+
+def creation_failed(error):
+    """The error, if it is that a value was not made, in words that say so."""
+    if isinstance(error, _core.FaultInjected) or "was not there in time" in str(error):
+        return type(error)(f"RRef creation via rpc.remote() timed out: {error}")
+    return error
