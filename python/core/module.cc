@@ -8,6 +8,7 @@ void bind_named(py::module_& module);
 void bind_ops(py::module_& module);
 void bind_profiler(py::module_& module);
 void bind_refs(py::module_& module);
+void bind_script_ops(py::module_& module);
 void bind_worker(py::module_& module);
 }  // namespace holdfast::python
 
@@ -21,4 +22,5 @@ PYBIND11_MODULE(_core, module) {
   holdfast::python::bind_futures(module);
   holdfast::python::bind_named(module);
   holdfast::python::bind_ops(module);
+  holdfast::python::bind_script_ops(module);
 }

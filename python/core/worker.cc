@@ -177,6 +177,12 @@ Ref WorkerHandle::own(py::object value) const {
   return {shared()->own(std::move(kept), "python", 0)};
 }
 
+Ref WorkerHandle::never_made(int rank, const std::string& why) const {
+  py::gil_scoped_release release;
+  const auto state = shared()->host().peer_state(std::make_shared<const WorkerInfo>(peer(rank, 0).info()));
+  return {PyRRef(rref_detail::never_sent(state, {.code = Code::fault_injected, .message = why}), kForever)};
+}
+
 void WorkerHandle::shutdown(double timeout_s) {
   py::gil_scoped_release release;
   const Duration timeout = duration_of(timeout_s);
@@ -232,6 +238,7 @@ void bind_worker(py::module_& module) {
       .def("call_async", &WorkerHandle::call_async)
       .def("remote", &WorkerHandle::remote)
       .def("own", &WorkerHandle::own)
+      .def("never_made", &WorkerHandle::never_made)
       .def("shutdown", &WorkerHandle::shutdown)
       .def("stop", &WorkerHandle::stop)
       .def("counts", &counts);

@@ -29,6 +29,8 @@ class WorkerHandle {
   void call_async(int rank, const py::tuple& pickled, double timeout_s, py::object deliver) const;
   Ref remote(int rank, const py::tuple& pickled, double timeout_s) const;
   Ref own(py::object value) const;
+  // A reference to something on that worker whose creation is not even tried.
+  Ref never_made(int rank, const std::string& why) const;
 
   // Both end it for good; stop() without waiting for others.
   void shutdown(double timeout_s);

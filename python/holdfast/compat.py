@@ -38,7 +38,7 @@ def install():
     import torch
     import torch.distributed
 
-    from . import _core
+    from . import _core, script
 
     modules = {name: importlib.import_module(stand_in) for name, stand_in in STAND_INS.items()}
     sys.modules.update(modules)
@@ -53,6 +53,9 @@ def install():
     # Annotations in TorchScript: RRef[T].
     rref = sys.modules["torch.distributed.rpc"].RRef
     torch._jit_internal.RRef = torch._jit_internal.PyRRef = rref
+
+    # rpc_async and its like in TorchScript.
+    if hasattr(_core, "install_script_operators"): _core.install_script_operators(script.call, script.remote)
 
     # What programs see of the graph has the names that they know.
     _core.set_function_form(

@@ -3,6 +3,7 @@ import atexit
 import logging
 import os
 import socket
+import time
 import weakref
 from typing import Dict, List, Optional
 from urllib.parse import urlparse
@@ -15,6 +16,8 @@ from .worker_info import WorkerInfo
 logger = logging.getLogger(__name__)
 
 _LEASE_S = 10.0
+_JOIN_TIMEOUT_S = 60.0
+_OPEN_JOIN_TIMEOUT_S = 5.0
 _OPEN_WORLD_SIZE = 1024  # of a job that workers join and leave as they like
 
 # Coordinators of jobs that others may still be in: each serves until this process ends.
@@ -61,12 +64,15 @@ class Agent:
         self.rrefs = weakref.WeakSet()  # of this process, as long as somebody has them
         self._leaked_text = ""
         self._gil_profiling = False
-        if self.launched:
-            coordinator, world_size = "", 1
-        else:
-            coordinator, world_size = self._find_coordinator(store, name, rank, world_size, options)
+        self._hosted = None  # the coordinator, if it is in this process
         serve.install(WorkerInfo(name or "worker", rank))
-        self.worker = self._join(coordinator, name, rank, world_size, options)
+        if self.launched:
+            self.worker = self._join("", name, rank, 1, options, _JOIN_TIMEOUT_S)
+        elif self.is_static_group:
+            coordinator = self._find_coordinator(store, name, rank, world_size, options)
+            self.worker = self._join(coordinator, name, rank, world_size, options, _JOIN_TIMEOUT_S)
+        else:
+            self.worker = self._join_open(store, name, rank, options)
         self.info = WorkerInfo(self.worker.name, self.worker.rank)
         serve.set_worker_info(self.info)
         _core.set_profiler_node_id(self.info.id)
@@ -86,17 +92,29 @@ class Agent:
             self._check_names(self._exchange_names(store, name, rank, world_size))
             hosts_coordinator = rank == 0
         else:
-            world_size = _OPEN_WORLD_SIZE
             hosts_coordinator = store.compare_set("host", "", name).decode() == name  # whoever comes first
         if hosts_coordinator:
             start_at = 0 if self.is_static_group else 1
-            coordinator = _core.Coordinator(world_size, start_at, _bind_address(options.init_method), _LEASE_S)
-            _coordinators.append(coordinator)
-            store.set("coordinator", coordinator.address)
-        return store.get("coordinator").decode(), world_size
+            size = world_size or _OPEN_WORLD_SIZE
+            self._hosted = _core.Coordinator(size, start_at, _bind_address(options.init_method), _LEASE_S)
+            _coordinators.append(self._hosted)
+            store.set("coordinator", self._hosted.address)
+        return store.get("coordinator").decode()
 
-    def _join(self, coordinator, name, rank, world_size, options):
+    def _join_open(self, store, name, rank, options):
+        """Joins whoever is there. The one that hosts the coordinator may be leaving: then somebody else does."""
+        deadline = time.monotonic() + _JOIN_TIMEOUT_S
+        while True:
+            coordinator = self._find_coordinator(store, name, rank, None, options)
+            try:
+                return self._join(coordinator, name, rank, _OPEN_WORLD_SIZE, options, _OPEN_JOIN_TIMEOUT_S)
+            except (_core.Timeout, _core.Unavailable):
+                if time.monotonic() > deadline:
+                    raise
+
+    def _join(self, coordinator, name, rank, world_size, options, join_timeout_s):
         faults = isinstance(options, FaultyTensorPipeRpcBackendOptions)
+        self._kinds_to_fail = sorted({_kind(kind) for kind in options.messages_to_fail}) if faults else []
         return _core.Worker(
             name=name,
             rank=rank,
@@ -104,8 +122,8 @@ class Agent:
             coordinator=coordinator,
             handler_threads=options.num_worker_threads,
             timeout_s=options.rpc_timeout,
-            join_timeout_s=max(options.rpc_timeout, 60.0),
-            messages_to_fail=sorted({_kind(kind) for kind in options.messages_to_fail}) if faults else [],
+            join_timeout_s=join_timeout_s,
+            messages_to_fail=self._kinds_to_fail,
             num_fail_sends=options.num_fail_sends if faults else 1,
             messages_to_delay={_kind(kind): delay for kind, delay in options.messages_to_delay.items()} if faults else {},
             on_held=self._on_held,
@@ -124,7 +142,12 @@ class Agent:
         return [store.get(f"name/{other}").decode() for other in range(world_size)]
 
     def _on_held(self, text):
-        self._leaked_text = text
+        # What only this process itself holds is its own business.
+        self._leaked_text = "\n".join(line for line in text.splitlines() if ", held by " in line)
+
+    def fails_to_itself(self, info, kind) -> bool:
+        """Whether such a message to this very worker is one that fails on purpose: the core sends none."""
+        return info.id == self.info.id and kind in self._kinds_to_fail
 
     @property
     def running(self) -> bool:
@@ -178,6 +201,10 @@ class Agent:
         """The graceful end: waits for all, if it is known who they are."""
         if self.is_static_group:
             self.worker.shutdown(timeout)
+        else:
+            self.worker.stop()
+            if self._hosted is not None and self._hosted.wait_until_empty(_OPEN_JOIN_TIMEOUT_S):
+                self.store.compare_set("host", self.info.name, "")  # the next to come starts anew
 
     def shutdown(self):
         """The end at once; after join() it does nothing."""

@@ -181,8 +181,13 @@ def remote(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     _check_callable(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
+    return _start_remote(info, callee, name, args, kwargs, timeout)
 
+
+def _start_remote(info, callee, name, args, kwargs, timeout):
     def start(callee):
+        if state._agent.fails_to_itself(info, "REMOTE_CALL"):
+            return RRef._of(state._agent.worker.never_made(info.id, "REMOTE_CALL to itself failed by fault injection"))
         parts = _pack_call(callee, args, kwargs)
         return RRef._of(state._agent.worker.remote(info.id, parts, state.timeout_of(timeout)))
 
@@ -371,7 +376,7 @@ def shutdown(graceful=True, timeout=DEFAULT_SHUTDOWN_TIMEOUT):
         agent.shutdown()
         _reset_current_rpc_agent()
     if graceful and not _ignore_rref_leak and agent.leaked_text:
-        raise RuntimeError(f"Leaking RRefs: {agent.leaked_text}")
+        raise RuntimeError(f"Leaking RRefs: {agent.info.name} shuts down while others refer to\n{agent.leaked_text}")
 
 
 

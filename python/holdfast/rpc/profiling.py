@@ -189,10 +189,13 @@ _global_configs = []
 def _enable_server_process_global_profiler(config):
     _global_configs.append(_core.profiler_config_of(config))
     _global_records.append([])
+    _core.set_operator_observer(lambda operator: run(operator, (), {}))
 
 
 def _disable_server_process_global_profiler():
     _global_configs.pop()
+    if not _global_configs:
+        _core.set_operator_observer(None)
     return _global_records.pop()
 
 

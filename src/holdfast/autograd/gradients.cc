@@ -1,5 +1,6 @@
 #include <holdfast/autograd/gradients.h>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 namespace holdfast::autograd {
@@ -11,6 +12,7 @@ namespace {
 // the memory must be ours too. Of a sparse tensor that is the memory of its values: sums of sparse tensors are new
 // ones, and what is added to a dense one only reads. What keeps its memory elsewhere is copied.
 bool is_alone_on_its_memory(const at::Tensor& tensor) {
+  at::AutoDispatchBelowADInplaceOrView guard;  // the values themselves: a view of them would be somebody else
   if (tensor.layout() == at::kSparse) return tensor._values().storage().use_count() == 1;
   return tensor.has_storage() && tensor.storage().use_count() == 1;
 }
