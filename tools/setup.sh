@@ -13,6 +13,8 @@ packages_build=(g++ cmake ninja-build libfmt-dev libssl-dev libcli11-dev libtorc
 # shellcheck disable=SC2034
 packages_test=(libgtest-dev libmsgpack-cxx-dev python3 iproute2)
 # shellcheck disable=SC2034
+packages_python=(python3-dev python3-torch python3-numpy pybind11-dev)
+# shellcheck disable=SC2034
 packages_fuzz=(clang libclang-rt-dev libgtest-dev)
 
 trap 'echo; echo "Interrupted."; exit 130' INT

@@ -1,5 +1,6 @@
 #include <holdfast/autograd/context.h>
 
+#include <ATen/ThreadLocalState.h>
 #include <fmt/format.h>
 
 #include <holdfast/autograd/context_state.h>
@@ -33,7 +34,10 @@ Future<void> ContextRef::async_backward(std::vector<Root> roots, BackwardOptions
                                  .timeout = options.timeout};
   const PassId pass = Backwards::of(host).start_pass(
       state_->id, pass_options,
-      [state = state_, roots = std::move(roots)](const PassInfo& info) -> std::shared_ptr<PassGraph> {
+      // What this thread has set for libtorch, its profiler for one, holds for the pass, which begins on another.
+      [state = state_, roots = std::move(roots),
+       thread_state = at::ThreadLocalState()](const PassInfo& info) -> std::shared_ptr<PassGraph> {
+        at::ThreadLocalStateGuard guard(thread_state);
         return std::make_shared<TorchPass>(state, info, roots);
       },
       [promise = std::move(promise)](Status status) mutable {
@@ -97,7 +101,7 @@ DebugInfo debug_info(Host& host) {
       const auto& state = static_cast<const ContextState&>(*context->data);
       ++info.contexts;
       info.sends += state.send_count();
-      info.recvs += state.recv_count;
+      info.recvs += state.recv_count();
     }
   });
   const BackwardCounts counts = backwards.counts();

@@ -77,6 +77,32 @@ std::vector<SendNumber> ContextState::all_sends() const {
   return numbers;
 }
 
+void ContextState::add_recv(const std::shared_ptr<RecvFunction>& recv) {
+  std::lock_guard lock(mutex_);
+  recvs_.push_back(recv);
+}
+
+std::vector<std::shared_ptr<RecvFunction>> ContextState::recvs() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<RecvFunction>> alive;
+  for (const std::weak_ptr<RecvFunction>& recv : recvs_) {
+    if (auto function = recv.lock()) alive.push_back(std::move(function));
+  }
+  return alive;
+}
+
+size_t ContextState::recv_count() const {
+  std::lock_guard lock(mutex_);
+  return recvs_.size();
+}
+
+std::set<uint32_t> ContextState::reached_ranks() const {
+  std::lock_guard lock(mutex_);
+  std::set<uint32_t> ranks;
+  for (const WorkerId& worker : reached_) ranks.insert(worker.rank.value);
+  return ranks;
+}
+
 size_t ContextState::send_count() const {
   std::lock_guard lock(mutex_);
   return sends_.size();

@@ -3,7 +3,6 @@
 // outlive the Worker; destroyed outside locks. Any thread.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -35,12 +34,16 @@ class ContextState final : public ContextData, public std::enable_shared_from_th
   std::shared_ptr<SendFunction> send(SendNumber number) const;
   std::vector<SendNumber> all_sends() const;
   size_t send_count() const;
+  size_t recv_count() const;
+  void add_recv(const std::shared_ptr<RecvFunction>& recv);
+  // For people who look at the graph: those that are still part of one; the ranks that messages from here went to.
+  std::vector<std::shared_ptr<RecvFunction>> recvs() const;
+  std::set<uint32_t> reached_ranks() const;
 
   Host& host;
   const ContextId id;
   const WorkerPtr creator;
   GradientMap gradients;
-  std::atomic<size_t> recv_count{0};
 
  private:
   // The host's table of contexts holds this in turn, until it stops.
@@ -49,6 +52,8 @@ class ContextState final : public ContextData, public std::enable_shared_from_th
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<SendFunction>> sends_;
   uint64_t last_send_ = 0;
+  // The graph owns them: a strong pointer would keep it, and through it this.
+  std::vector<std::weak_ptr<RecvFunction>> recvs_;
   std::set<WorkerId> reached_;  // by messages from here
 };
 

@@ -71,6 +71,22 @@ TEST_P(BothModes, ACallAndItsResult) {
   EXPECT_TRUE(context.gradients()[0].first.is_same(x));
 }
 
+// For programs that stand in for others, whose users walk the graph.
+TEST_P(BothModes, FunctionsInAnotherForm) {
+  autograd::function_form() = {.send_name = "other::Send", .recv_name = "other::Recv", .hooks_apart = false};
+  const Tensor x = leaf();
+  {
+    Context context(job_[0]);
+    const Tensor y = peer(1).call<scale>(x, 5.0);
+    EXPECT_EQ(y.grad_fn()->name(), "other::Recv") << "the tensor is an output of the recv itself";
+    context.backward({y.sum()}, options());
+    EXPECT_TRUE(is(context.gradient(x), 5));
+  }
+  autograd::function_form() = {};
+  Context context(job_[0]);
+  EXPECT_NE(peer(1).call<scale>(x, 5.0).grad_fn()->name(), "holdfast::RecvFunction");
+}
+
 TEST_P(BothModes, CallsInCallsThereAndBackAgain) {
   for (const Path& path : {Path{}, Path{2}, Path{0}, Path{0, 1}, Path{2, 0, 1, 2, 1, 0, 1}}) {
     const Tensor x = leaf();

@@ -310,6 +310,9 @@ void LocalPass::run_leaf(State& state, variable_list inputs) {
 
 variable_list LocalPass::pass_recv(State& state, variable_list inputs) {
   Node& recv = *state.function;
+  // As functions that are run do by themselves: a profile shows it.
+  at::RecordFunction record(at::RecordScope::BACKWARD_FUNCTION);
+  if (record.isActive()) record.before(recv.name());
   inputs = call_pre_hooks(recv, nullptr, std::move(inputs));
   for (const auto& hook : recv.post_hooks()) (*hook)({}, inputs);
   return inputs;

@@ -8,12 +8,16 @@ namespace holdfast::autograd {
 
 using torch::autograd::variable_list;
 
+FunctionForm& function_form() {
+  static FunctionForm form;
+  return form;
+}
+
 variable_list SendFunction::apply(variable_list&& gradients) { return std::move(gradients); }
 
 namespace {
 
-// Between a tensor that arrived and its recv. Hooks on the tensor hang here: on the recv itself they would be called
-// for every tensor of the message as soon as one of them has a gradient.
+// Between a tensor that arrived and its recv: FunctionForm::hooks_apart.
 struct ReceivedTensor : torch::autograd::Node {
   std::string name() const override { return "holdfast::ReceivedTensor"; }
   variable_list apply(variable_list&& gradients) override { return std::move(gradients); }
@@ -48,6 +52,10 @@ std::shared_ptr<RecvFunction> make_recv(std::span<const at::Tensor> received, Se
     if (!tensor.requires_grad()) continue;
     // A tensor that stands in the message twice keeps its last place; no gradient comes for the first one then.
     const uint32_t index = recv->add_input_metadata(tensor);
+    if (!function_form().hooks_apart) {
+      torch::autograd::impl::set_gradient_edge(tensor, {recv, index});
+      continue;
+    }
     std::shared_ptr<ReceivedTensor> output(new ReceivedTensor(), torch::autograd::deleteNode);
     output->set_next_edges({{recv, index}});
     torch::autograd::impl::set_gradient_edge(tensor, {output, output->add_input_metadata(tensor)});

@@ -17,9 +17,20 @@
 
 namespace holdfast::autograd {
 
+// How the two functions look to those who walk the graph. A program that stands in for another may want the names that
+// the other has, and tensors that are outputs of the recv itself. Set before any is made.
+struct FunctionForm {
+  std::string send_name = "holdfast::SendFunction";
+  std::string recv_name = "holdfast::RecvFunction";
+  // Between a tensor that arrived and its recv stands a function for the hooks on that tensor. On the recv itself hooks
+  // would be called for every tensor of the message as soon as one of them has a gradient.
+  bool hooks_apart = true;
+};
+FunctionForm& function_form();
+
 // Hands the gradients that arrive for a message on to the tensors that it carried.
 struct SendFunction : torch::autograd::Node {
-  std::string name() const override { return "holdfast::SendFunction"; }
+  std::string name() const override { return function_form().send_name; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
 };
 
@@ -37,7 +48,7 @@ struct SendOrigin {
 // loss.backward(), which would silently stop here, fails.
 struct RecvFunction : torch::autograd::Node {
   explicit RecvFunction(SendOrigin send_origin) : origin(std::move(send_origin)) {}
-  std::string name() const override { return "holdfast::RecvFunction"; }
+  std::string name() const override { return function_form().recv_name; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
 
   const SendOrigin origin;

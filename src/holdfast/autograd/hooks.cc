@@ -68,11 +68,11 @@ Status on_tensors_arrived(ReceiveContext& context, ByteView bytes, std::vector<a
   }
   if (!state) return {};  // it has ended: nobody will want gradients
   const bool is_reply = context.message.kind == kReply;
-  if (make_recv(tensors, {.context = section->context,
-                          .sender = context.from,
-                          .number = {section->send},
-                          .came_in_reply = is_reply})) {
-    ++state->recv_count;
+  if (auto recv = make_recv(tensors, {.context = section->context,
+                                      .sender = context.from,
+                                      .number = {section->send},
+                                      .came_in_reply = is_reply})) {
+    state->add_recv(recv);
   }
   return {};
 }

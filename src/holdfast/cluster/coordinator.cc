@@ -179,7 +179,7 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
   // It hears of all who are gone: others may tell it about them.
   accept(step, connection, member, 0);
 
-  if (!ready_ && members_.size() == options_.world_size) {
+  if (!ready_ && members_.size() == (options_.start_at > 0 ? options_.start_at : options_.world_size)) {
     ready_ = true;
     broadcast(step, ready_message());
   } else if (ready_ && wants_traits_count_ > 0) {

@@ -19,6 +19,8 @@ namespace holdfast {
 struct CoordinatorOptions {
   std::string job;
   uint32_t world_size = 1;
+  // The job starts when so many are there, and the others may come later or not at all; 0: when all are.
+  uint32_t start_at = 0;
   Duration lease = std::chrono::seconds(10);
   Duration progress_every = std::chrono::seconds(1);  // how often those who wait are told for whom
   Duration handshake_timeout = std::chrono::seconds(5);

@@ -21,6 +21,15 @@ TEST_F(CoordinatorTest, TheLastToJoinMakesTheWorldReady) {
   EXPECT_EQ(kinds(first), std::vector{kReady});
 }
 
+TEST_F(CoordinatorTest, AJobThatStartsEarlyTakesTheOthersLater) {
+  make({.job = "job", .world_size = 2, .start_at = 1});
+  const ConnectionId first = join(join_of(1));
+  EXPECT_EQ(kinds(first), (std::vector{kAccepted, kReady}));
+  EXPECT_TRUE(coordinator().ready());
+  EXPECT_EQ(kinds(join(join_of(0))), (std::vector{kAccepted, kReady}));
+  EXPECT_TRUE(heard(first).empty()) << "it has started long ago";
+}
+
 TEST_F(CoordinatorTest, WhoeverNamesNoRankGetsTheLowestFreeOne) {
   world_size_ = 4;
   make(4);

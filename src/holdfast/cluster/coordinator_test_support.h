@@ -11,7 +11,8 @@ using namespace std::chrono_literals;
 
 class CoordinatorTest : public testing::Test {
  protected:
-  void make(uint32_t world_size) { coordinator_.emplace(CoordinatorOptions{.job = "job", .world_size = world_size}); }
+  void make(uint32_t world_size) { make({.job = "job", .world_size = world_size}); }
+  void make(const CoordinatorOptions& options) { coordinator_.emplace(options); }
   Coordinator& coordinator() { return *coordinator_; }
 
   struct Heard {

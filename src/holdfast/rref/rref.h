@@ -64,6 +64,12 @@ class RRef {
   // The same, without waiting.
   Future<T> fetch() const requires(std::is_void_v<T> || wire::Encodable<T>);
 
+  // The same with what F, a function of the object, makes of it there: for objects that have no codec.
+  template <auto F>
+  Future<typename RegisteredOnObject<F, Object>::Types::Result> fetch_with() const {
+    return start<F>(kRRefFetch);
+  }
+
   // The object itself, on its owner only; waits until it is there. Good as long as this reference, or a copy, lives.
   // The caller sees to it that nobody else changes it meanwhile.
   std::add_lvalue_reference_t<T> local_value() const;

@@ -59,6 +59,8 @@ int64_t sum(const Pair& pair) {
   return total;
 }
 
+std::string in_words(const Counter& counter) { return std::to_string(counter.n); }
+
 // An object that holds references to others.
 struct Shelf {
   std::vector<RRef<Counter>> counters;
@@ -106,6 +108,7 @@ TEST_F(RRefTest, AnyClassCanLiveRemotely) {
     EXPECT_EQ(counter.call<&Counter::add>(2), 42);
     EXPECT_EQ(counter.async<&Counter::add>(1).get(), 43);
     EXPECT_EQ(counter.call<add_twice>(5), 53);
+    EXPECT_EQ(counter.fetch_with<in_words>().get(), "53") << "what has no codec, made into something that has";
     RRef<int64_t> result = counter.remote<&Counter::add>(7);
     EXPECT_EQ(result.to_here(), 60);
     EXPECT_EQ(Counter::alive, 1);

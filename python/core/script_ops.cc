@@ -1,0 +1,198 @@
+// rpc in TorchScript: rpc_async, rpc_sync and remote in scripted functions, and the methods of RRefs there, are
+// operators of libtorch that know torch's own agent only. compat puts these in their place: each leaves TorchScript for
+// a Python function of the package (holdfast/script.py).
+//
+// What crosses over is converted by torch's own rules. An RRef that a script has made is a ScriptRRef, which holds the
+// Python one.
+#include <ATen/core/rref_interface.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include "held.h"
+
+namespace holdfast::python {
+
+namespace {
+
+namespace jit = torch::jit;
+
+// The Python functions behind the operators: call(to, name, args, kwargs, timeout) gives a torch future, remote(...) an
+// RRef. Never freed.
+struct ScriptHandlers {
+  Held call, remote;
+};
+ScriptHandlers& script_handlers() {
+  static auto* handlers = new ScriptHandlers;
+  return *handlers;
+}
+
+class ScriptRRef final : public c10::RRefInterface {
+ public:
+  ScriptRRef(const py::object& rref, c10::TypePtr type)
+      : rref_(rref),
+        type_(std::move(type)),
+        owner_(rref.attr("owner")().attr("id").cast<c10::worker_id_t>()),
+        owner_name_(rref.attr("owner_name")().cast<std::string>()),
+        is_owner_(rref.attr("is_owner")().cast<bool>()) {}
+
+  c10::worker_id_t owner() const override { return owner_; }
+  std::string ownerName() const override { return owner_name_; }
+  bool isOwner() const override { return is_owner_; }
+  bool confirmedByOwner() const override {
+    py::gil_scoped_acquire gil;
+    return rref_.get().attr("confirmed_by_owner")().cast<bool>();
+  }
+  const c10::TypePtr type() const override { return type_; }
+
+  c10::IValue to_here(double timeout_s) const {
+    py::gil_scoped_acquire gil;
+    return jit::toIValue(rref_.get().attr("to_here")(timeout_s), type_);
+  }
+  c10::IValue local_value() const {
+    py::gil_scoped_acquire gil;
+    if (!is_owner_) throw std::runtime_error("Can't call RRef.local_value() on a non-owner RRef.");
+    return jit::toIValue(rref_.get().attr("local_value")(), type_);
+  }
+
+ private:
+  const Held rref_;
+  const c10::TypePtr type_;
+  const c10::worker_id_t owner_;
+  const std::string owner_name_;
+  const bool is_owner_;
+};
+
+c10::intrusive_ptr<ScriptRRef> pop_rref(jit::Stack& stack) {
+  auto rref = c10::dynamic_intrusive_pointer_cast<ScriptRRef>(jit::pop(stack).toRRef());
+  if (!rref) throw std::runtime_error("this RRef is not Holdfast's");
+  return rref;
+}
+
+// A call, as it stands on the stack: the worker, the function's name, then as much as the script has given of args,
+// kwargs and timeout.
+struct ScriptCall {
+  std::string name;
+  py::tuple python;
+};
+
+// With the GIL.
+ScriptCall pop_call(jit::Stack& stack, size_t count) {
+  auto inputs = jit::pop(stack, count);
+  ScriptCall call{.name = inputs.at(1).toStringRef(), .python = py::tuple(5)};
+  const py::object absent[] = {py::none(), py::none(), py::tuple(), py::dict(), py::float_(-1.0)};
+  for (size_t i = 0; i < 5; ++i) {
+    call.python[i] = i < inputs.size() ? jit::toPyObject(std::move(inputs[i])) : absent[i];
+  }
+  return call;
+}
+
+c10::TypePtr result_type(const std::string& name) {
+  jit::Function* function = jit::get_python_cu()->find_function(c10::QualifiedName(name));
+  if (function == nullptr) throw std::runtime_error("there is no TorchScript function " + name);
+  return function->getSchema().returns().at(0).type();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> start_call(jit::Stack& stack, size_t count) {
+  py::gil_scoped_acquire gil;
+  ScriptCall call = pop_call(stack, count);
+  auto result = c10::make_intrusive<c10::ivalue::Future>(result_type(call.name));
+  py::object future = script_handlers().call.get()(*call.python);
+  future.attr("add_done_callback")(py::cpp_function([result](const py::object& done) {
+    try {
+      c10::IValue value = jit::toIValue(done.attr("value")(), result->elementType());
+      py::gil_scoped_release release;
+      result->markCompleted(std::move(value));
+    } catch (py::error_already_set& error) {
+      auto problem = std::make_exception_ptr(std::runtime_error(error.what()));
+      py::gil_scoped_release release;
+      result->setError(problem);
+    } catch (const std::exception& error) {
+      auto problem = std::make_exception_ptr(std::runtime_error(error.what()));
+      py::gil_scoped_release release;
+      result->setError(problem);
+    }
+  }));
+  return result;
+}
+
+// Python's errors as those of a script.
+template <class F>
+auto with_script_errors(F&& run) {
+  try {
+    return run();
+  } catch (py::error_already_set& error) {
+    py::gil_scoped_acquire gil;
+    throw std::runtime_error(error.what());
+  }
+}
+
+jit::Operation call_async(const jit::Node* node) {
+  return [count = node->inputs().size()](jit::Stack& stack) {
+    with_script_errors([&] { jit::push(stack, start_call(stack, count)); });
+  };
+}
+
+jit::Operation call_sync(const jit::Node* node) {
+  return [count = node->inputs().size()](jit::Stack& stack) {
+    auto future = with_script_errors([&] { return start_call(stack, count); });
+    future->wait();
+    if (future->hasError()) std::rethrow_exception(future->exception_ptr());
+    jit::push(stack, future->value());
+  };
+}
+
+jit::Operation call_remote(const jit::Node* node) {
+  return [count = node->inputs().size()](jit::Stack& stack) {
+    with_script_errors([&] {
+      py::gil_scoped_acquire gil;
+      ScriptCall call = pop_call(stack, count);
+      py::object rref = script_handlers().remote.get()(*call.python);
+      jit::push(stack, c10::IValue(c10::intrusive_ptr<c10::RRefInterface>(
+                           c10::make_intrusive<ScriptRRef>(rref, result_type(call.name)))));
+    });
+  };
+}
+
+// Takes the place of the operators of that name.
+void replace(jit::Operator&& with) {
+  const c10::Symbol symbol = c10::Symbol::fromQualString(with.schema().name());
+  for (const auto& known : jit::getAllOperatorsFor(symbol)) {
+    if (known->schema().arguments().size() == with.schema().arguments().size()) {
+      jit::deregisterOperator(known->schema());
+    }
+  }
+  jit::registerOperator(std::move(with));
+}
+
+void install_script_operators(py::object call, py::object remote) {
+  script_handlers() = {.call = Held(std::move(call)), .remote = Held(std::move(remote))};
+  const auto special = c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE;
+  const auto schema = c10::AliasAnalysisKind::FROM_SCHEMA;
+  replace(jit::Operator(c10::prim::rpc_async, call_async, special));
+  replace(jit::Operator(c10::prim::rpc_sync, call_sync, special));
+  replace(jit::Operator(c10::prim::rpc_remote, call_remote, special));
+  replace(jit::Operator(
+      "aten::to_here(RRef(t) self, float timeout=-1.0) -> t(*)",
+      [](jit::Stack& stack) {
+        const double timeout_s = jit::pop(stack).toDouble();
+        auto rref = pop_rref(stack);
+        with_script_errors([&] { jit::push(stack, rref->to_here(timeout_s)); });
+      },
+      schema));
+  replace(jit::Operator(
+      "aten::local_value(RRef(t) self) -> t(*)",
+      [](jit::Stack& stack) {
+        auto rref = pop_rref(stack);
+        with_script_errors([&] { jit::push(stack, rref->local_value()); });
+      },
+      schema));
+  replace(jit::Operator(
+      "aten::confirmed_by_owner(RRef(t) self) -> bool",
+      [](jit::Stack& stack) { jit::push(stack, pop_rref(stack)->confirmedByOwner()); }, schema));
+}
+
+}  // namespace
+
+void bind_script_ops(py::module_& module) { module.def("install_script_operators", &install_script_operators); }
+
+}  // namespace holdfast::python

@@ -1,0 +1,160 @@
+"""Tests of what the package has beyond the interface of torch.distributed.rpc, and of what that suite does not reach."""
+import asyncio
+import ctypes
+import functools
+import os
+import signal
+import socket
+import tempfile
+import time
+import unittest
+
+import holdfast
+import holdfast.rpc as rpc
+import torch
+from holdfast import autograd, named
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def add(a, b):
+    return a + b
+
+
+def pid():
+    return os.getpid()
+
+
+def fail(text):
+    raise KeyError(text)
+
+
+def hold_gil(file, seconds):
+    libc = ctypes.PyDLL(None)  # does not release the GIL around its calls
+    open(file, "w").close()
+    libc.sleep(seconds)
+
+
+class Counter:
+    def __init__(self):
+        self.count = 0
+
+    def step(self):
+        self.count += 1
+        return self.count
+
+
+@named.export("test.mean", "(list<f64>) -> f64")
+def mean(values):
+    return sum(values) / len(values)
+
+
+@named.export("test.scale", "(tensor, f64) -> tensor")
+def scale(tensor, factor):
+    return tensor * factor
+
+
+def with_workers(count):
+    """Runs a test on rank 0 of a job of processes; the others serve."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def run(self):
+            port = free_port()
+            options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}")
+            children = []
+            for rank in range(1, count):
+                child = os.fork()
+                if child == 0:
+                    status = 1
+                    try:
+                        rpc.init_rpc(f"worker{rank}", rank=rank, world_size=count, rpc_backend_options=options)
+                        rpc.shutdown()
+                        status = 0
+                    finally:
+                        os._exit(status)
+                children.append(child)
+            rpc.init_rpc("worker0", rank=0, world_size=count, rpc_backend_options=options)
+            try:
+                test(self)
+            finally:
+                try:
+                    rpc.shutdown()
+                finally:
+                    for child in children:
+                        os.waitpid(child, 0)
+
+        return run
+
+    return decorate
+
+
+class PackageTest(unittest.TestCase):
+    @with_workers(2)
+    def test_calls_carry_values_errors_and_references(self):
+        self.assertEqual(rpc.rpc_sync("worker1", add, args=(1, 2)), 3)
+        self.assertTrue(torch.equal(rpc.rpc_async(1, torch.add, args=(torch.ones(2), 1)).wait(), torch.full((2,), 2.0)))
+        with self.assertRaisesRegex(KeyError, "On WorkerInfo.*here it is"):
+            rpc.rpc_sync("worker1", fail, args=("here it is",))
+        counter = rpc.remote("worker1", Counter)
+        self.assertEqual([counter.rpc_sync().step() for _ in range(3)], [1, 2, 3])
+        self.assertIn("worker1", counter._repr_html_())
+        del counter
+
+    @with_workers(2)
+    def test_futures_can_be_awaited(self):
+        async def several():
+            return await asyncio.gather(*(_one(i) for i in range(3)))
+
+        async def _one(i):
+            return await rpc.rpc_async("worker1", add, args=(i, 10))
+
+        self.assertEqual(asyncio.run(several()), [10, 11, 12])
+
+    @with_workers(2)
+    def test_functions_by_name(self):
+        self.assertEqual(named.call("worker1", "test.mean", "(list<f64>) -> f64", [1.0, 2.0, 6.0]), 3.0)
+        scaled = named.call(1, "test.scale", "(tensor, f64) -> tensor", torch.ones(3), 2.0)
+        self.assertTrue(torch.equal(scaled, torch.full((3,), 2.0)))
+        with self.assertRaisesRegex(holdfast.Error, "f64"):
+            named.call("worker1", "test.mean", "(list<i64>) -> f64", [1])
+        with self.assertRaisesRegex(holdfast.RemoteError, "division by zero"):
+            named.call("worker1", "test.mean", "(list<f64>) -> f64", [])
+
+    @with_workers(3)
+    def test_a_killed_worker_is_lost_and_shutdown_ends(self):
+        victim = rpc.rpc_sync("worker2", pid)
+        os.kill(victim, signal.SIGKILL)
+        with self.assertRaises(holdfast.WorkerLost) as caught:
+            while True:
+                rpc.rpc_sync("worker2", add, args=(1, 1))
+        self.assertIsInstance(caught.exception, RuntimeError)
+        self.assertEqual(rpc.rpc_sync("worker1", add, args=(1, 1)), 2)
+
+    @with_workers(2)
+    def test_the_core_works_while_a_python_thread_never_lets_go(self):
+        # Worker 1 computes a forward in C++, and then a Python function there holds the GIL: the backward pass, and
+        # calls of operators, run all the same.
+        weight = torch.ones(3, requires_grad=True)
+        with autograd.context() as context:
+            loss = rpc.rpc_sync("worker1", torch.mul, args=(weight, weight)).sum()
+            with tempfile.TemporaryDirectory() as folder:
+                holding = os.path.join(folder, "holding")
+                holder = rpc.rpc_async("worker1", hold_gil, args=(holding, 5))
+                while not os.path.exists(holding):
+                    time.sleep(0.01)
+                autograd.backward(context, [loss])
+                doubled = rpc.rpc_sync("worker1", torch.add, args=(torch.ones(2), torch.ones(2)))
+                self.assertFalse(holder.done(), "the GIL was not held long enough to show anything")
+            gradient = autograd.get_gradients(context)[weight]
+            holder.wait()
+        self.assertTrue(torch.equal(gradient, torch.full((3,), 2.0)))
+        self.assertTrue(torch.equal(doubled, torch.full((2,), 2.0)))
+
+
+if __name__ == "__main__":
+    unittest.main()
