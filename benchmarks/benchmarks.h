@@ -8,6 +8,7 @@ namespace holdfast::bench {
 void run_rpc(const Settings& settings);
 void run_rref(const Settings& settings);
 // In torch/, built only with libtorch.
+void run_peers(const Settings& settings);
 void run_tensor(const Settings& settings);
 void run_autograd(const Settings& settings);
 

@@ -17,7 +17,8 @@ const std::vector<Benchmark> kBenchmarks = {
     {"rpc", "a small call there and back, and many in flight, beside raw TCP", run_rpc},
     {"rref", "references made, used, shared and dropped; what they cost", run_rref},
 #ifdef HOLDFAST_WITH_TORCH
-    {"tensor", "large tensors one way, beside a raw socket", run_tensor},
+    {"peers", "the same calls by gRPC, Cap'n Proto, UCX and torch.distributed.rpc", run_peers},
+    {"tensor", "large tensors one way, beside a raw socket and a copy in memory", run_tensor},
     {"autograd", "a training step over two workers, beside torch.distributed.rpc", run_autograd},
 #endif
 };

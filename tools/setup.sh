@@ -15,6 +15,9 @@ packages_test=(libgtest-dev libmsgpack-cxx-dev python3 iproute2)
 # shellcheck disable=SC2034
 packages_python=(python3-dev python3-torch python3-numpy pybind11-dev)
 # shellcheck disable=SC2034
+packages_peers=(pkg-config libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libcapnp-dev capnproto ucx-utils
+  python3-torch python3-numpy)
+# shellcheck disable=SC2034
 packages_fuzz=(clang libclang-rt-dev libgtest-dev)
 
 trap 'echo; echo "Interrupted."; exit 130' INT

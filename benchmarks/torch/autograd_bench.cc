@@ -11,8 +11,8 @@
 #include <torch/optim/sgd.h>
 
 #include "../benchmarks.h"
+#include "../peer_process.h"
 #include "../worker_pair.h"
-#include "peer_process.h"
 
 namespace holdfast::bench {
 
@@ -31,7 +31,7 @@ uint64_t pass_messages_sent_here() { return Backwards::of(current_worker().host(
 
 void run_autograd(const Settings& settings) {
   WorkerPair pair([](Options&) { at::set_num_threads(1); });
-  PeerProcess original("autograd_original.py");
+  PeerProcess original({"autograd_original.py"}, "python3-torch and python3-numpy");
   pair.start();
   Worker& worker = pair.worker();
   const Peer peer = pair.peer();
@@ -69,7 +69,7 @@ void run_autograd(const Settings& settings) {
     smart.push_back(steps_per_second(autograd::Mode::smart, settings.scaled(2000)));
     fast.push_back(steps_per_second(autograd::Mode::fast, settings.scaled(2000)));
     if (!original.there()) continue;
-    theirs.push_back(original.run(settings.scaled(200)));
+    theirs.push_back(original.ask(fmt::format("steps {}", settings.scaled(200))));
     ratio.push_back(smart.back() / theirs.back());
   }
   print_row("training steps per second, SMART", with_spread(smart, 0));

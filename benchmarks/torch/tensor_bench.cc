@@ -1,7 +1,9 @@
-// ./bench tensor: large tensors one way, beside a plain blocking socket in the same run.
+// ./bench tensor: large tensors one way, over TCP beside a plain blocking socket, through shared memory beside one copy
+// in memory.
 #include <holdfast/torch.h>
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 
 #include <ATen/ops/ones.h>
@@ -34,6 +36,27 @@ double send(const Peer& peer, const at::Tensor& tensor, size_t count) {
   return static_cast<double>(tensor.nbytes()) * static_cast<double>(count) / seconds / 1e9;
 }
 
+// The floor where both are on one host: the same bytes to another place in memory, which has been used before.
+double copy(const at::Tensor& tensor, size_t count) {
+  const size_t bytes = tensor.nbytes();
+  std::vector<uint8_t> target(bytes);
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(target.data(), tensor.data_ptr(), bytes);
+    asm volatile("" : : "r"(target.data()) : "memory");  // so that no copy is left out
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return static_cast<double>(bytes) * static_cast<double>(count) / seconds / 1e9;
+}
+
+using Speeds = std::vector<double>;
+
+Speeds ratios(const Speeds& speeds, const Speeds& floors) {
+  Speeds result;
+  for (size_t i = 0; i < speeds.size(); ++i) result.push_back(speeds[i] / floors[i]);
+  return result;
+}
+
 std::string size_text(uint64_t bytes) {
   return bytes >= 1 << 20 ? fmt::format("{} MiB", bytes >> 20) : fmt::format("{} KiB", bytes >> 10);
 }
@@ -42,27 +65,33 @@ std::string size_text(uint64_t bytes) {
 
 void run_tensor(const Settings& settings) {
   // Children are forked before this process has any thread.
-  WorkerPair pair;
+  WorkerPair tcp([](Options&options) { options.shared_memory = false; }), shared;
   RawStream raw;
   Child raw_server([&] { raw.serve(); });
   raw.connect();
 
-  pair.start();
-  const Peer peer = pair.peer();
+  tcp.start();
+  shared.start();
+  const Peer tcp_peer = tcp.peer(), shared_peer = shared.peer();
 
   for (const uint64_t bytes : {4u << 10, 64u << 10, 1u << 20, 16u << 20, 256u << 20}) {
     const at::Tensor tensor = at::ones({static_cast<int64_t>(bytes)}, at::kByte);
     const size_t count = std::clamp<size_t>(settings.scaled((uint64_t{4} << 30) / bytes), 2, 20000);
-    std::vector<double> gigabytes, floor, ratio;
-    send(peer, tensor, 2);  // connects, and the handler is known
+    for (const Peer& peer : {tcp_peer, shared_peer}) send(peer, tensor, 2);  // connects, and the handler is known
+    Speeds raw_socket, one_copy, over_tcp, over_shared_memory;
     for (size_t round = 0; round < settings.rounds(); ++round) {
-      floor.push_back(raw.send(tensor.data_ptr<uint8_t>(), bytes, count));
-      gigabytes.push_back(send(peer, tensor, count));
-      ratio.push_back(gigabytes.back() / floor.back());
+      raw_socket.push_back(raw.send(tensor.data_ptr<uint8_t>(), bytes, count));
+      over_tcp.push_back(send(tcp_peer, tensor, count));
+      one_copy.push_back(copy(tensor, count));
+      over_shared_memory.push_back(send(shared_peer, tensor, count));
     }
-    print_row(size_text(bytes) + " tensor, GB/s", with_spread(gigabytes, 2));
-    print_row(size_text(bytes) + " raw socket, GB/s", with_spread(floor, 2));
-    print_row(size_text(bytes) + ", ratio (aim 0.85 from 1 MiB)", with_spread(ratio, 2));
+    const std::string size = size_text(bytes);
+    print_row(size + " raw socket, GB/s", with_spread(raw_socket, 2));
+    print_row(size + " tensor, TCP, GB/s", with_spread(over_tcp, 2));
+    print_row(size + " TCP / raw socket (aim 0.85 from 1 MiB)", with_spread(ratios(over_tcp, raw_socket), 2));
+    print_row(size + " memcpy, GB/s", with_spread(one_copy, 2));
+    print_row(size + " tensor, shared memory, GB/s", with_spread(over_shared_memory, 2));
+    print_row(size + " shared memory / memcpy", with_spread(ratios(over_shared_memory, one_copy), 2));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <stdexcept>
 
 namespace holdfast::bench {
@@ -29,9 +30,20 @@ int free_port() {
 
 }  // namespace
 
-PeerProcess::PeerProcess(const std::string& script) {
-  const std::string path = std::string(HOLDFAST_PEERS) + "/" + script;
-  const std::string port = std::to_string(free_port());
+PeerProcess::PeerProcess(const std::vector<std::string>& command, std::string packages)
+    : packages_(std::move(packages)) {
+  std::vector<std::string> words = command;
+  if (command[0].ends_with(".py")) {
+    words[0] = std::string(HOLDFAST_PEERS) + "/" + command[0];
+    // By its whole name: the one with Debian's torch, for the processes that it starts too.
+    words.insert(words.begin(), "/usr/bin/python3");
+    words.push_back(std::to_string(free_port()));
+  } else {
+    words[0] = (std::filesystem::read_symlink("/proc/self/exe").parent_path() / command[0]).string();
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   int to[2], from[2];
   if (pipe(to) != 0 || pipe(from) != 0) throw std::runtime_error("pipe failed");
   pid_ = fork();
@@ -41,8 +53,7 @@ PeerProcess::PeerProcess(const std::string& script) {
     dup2(from[1], STDOUT_FILENO);
     for (const int fd : {to[0], to[1], from[0], from[1]}) close(fd);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // By its whole name: the one with Debian's torch, for the processes that it starts too.
-    execl("/usr/bin/python3", "/usr/bin/python3", path.c_str(), port.c_str(), nullptr);
+    execv(arguments[0], arguments.data());
     _exit(127);
   }
   setpgid(pid_, pid_);
@@ -75,14 +86,13 @@ bool PeerProcess::there() {
   asked_ = true;
   std::string line;
   there_ = read_line(line) && line == "ready\n";
-  if (!there_) why_not_ = "install python3-torch and python3-numpy (Debian's packages)";
   return there_;
 }
 
-double PeerProcess::run(size_t count) {
+double PeerProcess::ask(const std::string& request) {
   std::string line;
-  if (fprintf(to_, "%zu\n", count) < 0 || fflush(to_) != 0 || !read_line(line)) {
-    throw std::runtime_error("the peer has ended");
+  if (fprintf(to_, "%s\n", request.c_str()) < 0 || fflush(to_) != 0 || !read_line(line)) {
+    throw std::runtime_error("a peer has ended: " + request);
   }
   return std::stod(line);
 }

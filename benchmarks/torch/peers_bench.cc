@@ -1,0 +1,156 @@
+// ./bench peers: the same three works by Holdfast and by others, in turns, in one table: 64 bytes there and back; the
+// same with 128 calls in flight from one thread; 16 MiB one way.
+#include <holdfast/torch.h>
+
+#include <deque>
+#include <memory>
+
+#include <ATen/ops/ones.h>
+#include <fmt/format.h>
+
+#include "../benchmarks.h"
+#include "../peer_process.h"
+#include "../worker_pair.h"
+
+namespace holdfast::bench {
+
+namespace {
+
+Bytes give_back(Bytes bytes) { return bytes; }
+int64_t take_whole(const at::Tensor& tensor) { return tensor.numel(); }
+
+struct Work {
+  std::string name;     // as a peer is asked for it
+  std::string heading;  // of its column
+  size_t bytes;
+  size_t count;
+  size_t in_flight;
+  bool less_is_better;
+  int digits;
+};
+
+// One row of the table.
+class Contender {
+ public:
+  explicit Contender(std::string name) : name_(std::move(name)) {}
+  virtual ~Contender() = default;
+  virtual void start() {}
+  virtual bool there() { return true; }
+  virtual std::string why_not() const { return {}; }
+  virtual double run(const Work& work) = 0;
+  const std::string& name() const { return name_; }
+
+ private:
+  const std::string name_;
+};
+
+class Ours final : public Contender {
+ public:
+  Ours(std::string name, bool shared_memory)
+      : Contender(std::move(name)), pair_([=](Options& options) { options.shared_memory = shared_memory; }) {}
+  void start() override { pair_.start(); }
+  double run(const Work& work) override {
+    const Peer peer = pair_.peer();
+    const Bytes payload(work.bytes);
+    if (work.name == "latency") {
+      Latencies latencies;
+      for (size_t i = 0; i < work.count; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        peer.call<give_back>(payload);
+        latencies.add(std::chrono::steady_clock::now() - start);
+      }
+      return latencies.percentile(0.5);
+    }
+    if (work.name == "rate") return static_cast<double>(work.count) / many<give_back>(peer, payload, work);
+    return static_cast<double>(work.bytes * work.count) / 1e9 /
+           many<take_whole>(peer, at::ones({static_cast<int64_t>(work.bytes)}, at::kByte), work);
+  }
+
+ private:
+  template <auto function, class Payload>
+  static double many(const Peer& peer, const Payload& payload, const Work& work) {
+    std::deque<decltype(peer.async<function>(payload))> waiting;
+    const auto start = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < work.count; ++i) {
+      if (waiting.size() == work.in_flight) {
+        waiting.front().wait();
+        waiting.pop_front();
+      }
+      waiting.push_back(peer.async<function>(payload));
+    }
+    for (const auto& future : waiting) future.wait();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  WorkerPair pair_;
+};
+
+class Theirs final : public Contender {
+ public:
+  Theirs(std::string name, const std::vector<std::string>& command, std::string packages)
+      : Contender(std::move(name)), process_(command, std::move(packages)) {}
+  bool there() override { return process_.there(); }
+  std::string why_not() const override { return process_.why_not(); }
+  double run(const Work& work) override {
+    return process_.ask(fmt::format("{} {} {} {}", work.name, work.bytes, work.count, work.in_flight));
+  }
+
+ private:
+  PeerProcess process_;
+};
+
+// How many times better the first contender is than each, round by round.
+std::string times_better(const Work& work, const std::vector<double>& ours, const std::vector<double>& theirs) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    ratios.push_back(work.less_is_better ? theirs[i] / ours[i] : ours[i] / theirs[i]);
+  }
+  return with_spread(ratios, 2);
+}
+
+}  // namespace
+
+void run_peers(const Settings& settings) {
+  // All fork, so all of them before any has threads.
+  std::vector<std::unique_ptr<Contender>> contenders;
+  contenders.push_back(std::make_unique<Ours>("Holdfast, shared memory", true));
+  contenders.push_back(std::make_unique<Ours>("Holdfast, TCP", false));
+  contenders.push_back(std::make_unique<Theirs>("gRPC, callback API", std::vector<std::string>{"grpc_peer"},
+                                                "libgrpc++-dev and protobuf-compiler-grpc"));
+  contenders.push_back(
+      std::make_unique<Theirs>("Cap'n Proto", std::vector<std::string>{"capnp_peer"}, "libcapnp-dev and capnproto"));
+  contenders.push_back(std::make_unique<Theirs>("UCX messages, shared memory",
+                                                std::vector<std::string>{"ucx_peer.py", "shm"}, "ucx-utils"));
+  contenders.push_back(
+      std::make_unique<Theirs>("UCX messages, TCP", std::vector<std::string>{"ucx_peer.py", "tcp"}, "ucx-utils"));
+  contenders.push_back(std::make_unique<Theirs>("torch.distributed.rpc, Python",
+                                                std::vector<std::string>{"original_peer.py"},
+                                                "python3-torch and python3-numpy"));
+  for (const auto& one : contenders) one->start();
+  std::erase_if(contenders, [](const auto& one) {
+    if (one->there()) return false;
+    fmt::print("  {} is not here to compare with: {}\n", one->name(), one->why_not());
+    return true;
+  });
+
+  const std::vector<Work> works = {
+      {"latency", "64 bytes there and back, p50 (us)", 64, settings.scaled(2000), 1, true, 1},
+      {"rate", "calls per second, 64 bytes, 128 in flight", 64, settings.scaled(20000), 128, false, 0},
+      {"large", "16 MiB one way (GB/s)", 16 << 20, settings.scaled(60), 4, false, 2},
+  };
+  for (const Work& work : works) {
+    std::vector<std::vector<double>> results(contenders.size());
+    for (const auto& one : contenders) one->run(work);  // warms up
+    for (size_t round = 0; round < settings.rounds(); ++round) {
+      for (size_t i = 0; i < contenders.size(); ++i) results[i].push_back(contenders[i]->run(work));
+    }
+    fmt::print("  {}; then how many times better Holdfast over TCP is, and through shared memory\n", work.heading);
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      fmt::print("    {:<32} {:<30} {:<22} {}\n", contenders[i]->name(), with_spread(results[i], work.digits),
+                 times_better(work, results[1], results[i]), times_better(work, results[0], results[i]));
+    }
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace holdfast::bench
