@@ -1,19 +1,16 @@
 // ./bench rpc: a call of 64 bytes there and back, and many calls in flight, beside the raw floors of the same run; then
 // the same call by more workers than there are cores.
-#include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/holdfast.h>
-
-#include <unistd.h>
 
 #include <deque>
 #include <memory>
-#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 
 #include "benchmarks.h"
 #include "raw_tcp.h"
+#include "worker_pair.h"
 
 namespace holdfast::bench {
 
@@ -36,52 +33,17 @@ double calls_per_second(const Peer& peer, size_t count, size_t in_flight) {
   return static_cast<double>(count) / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// How the two workers of a Pair speak with each other.
+// How the two workers speak with each other.
 struct Way {
   bool shared_memory = false;
   bool spin = true;
   Security security = {};
-};
 
-// Two workers, the other one in a process of its own, forked before this process has any thread; then start().
-class Pair {
- public:
-  explicit Pair(Way way) : way_(std::move(way)) {
-    if (pipe(address_pipe_) != 0) throw std::runtime_error("pipe failed");
-    server_.emplace([&] {
-      char address[128] = {};
-      if (read(address_pipe_[0], address, sizeof(address) - 1) <= 0) return;
-      Worker worker(options_for(1, address));
-      worker.shutdown(kForever);
-    });
+  void operator()(Options& options) const {
+    options.shared_memory = shared_memory;
+    options.spin = spin;
+    options.security = security;
   }
-  void start() {
-    coordinator_.emplace(CoordinatorOptions{.world_size = 2}, ListenOptions{},
-                         TcpOptions{.tls = make_tls(way_.security).take()});
-    if (write(address_pipe_[1], coordinator_->address().c_str(), coordinator_->address().size()) < 0) {
-      throw std::runtime_error("the benchmark's child is gone");
-    }
-    worker_.emplace(options_for(0, coordinator_->address()));
-  }
-  Peer peer() { return worker_->peer(1); }
-
- private:
-  Options options_for(int rank, const std::string& coordinator) const {
-    Options options;
-    options.security = way_.security;
-    options.spin = way_.spin;
-    options.shared_memory = way_.shared_memory;
-    options.rank = rank;
-    options.world_size = 2;
-    options.coordinator = coordinator;
-    return options;
-  }
-
-  const Way way_;
-  int address_pipe_[2] = {};
-  std::optional<Child> server_;
-  std::optional<CoordinatorServer> coordinator_;
-  std::optional<Worker> worker_;
 };
 
 // One line of the table: something that goes there and back, in each round.
@@ -126,7 +88,7 @@ class Raw final : public RoundTrip {
 
 class Calls final : public RoundTrip {
  public:
-  explicit Calls(Way way) : pair_(std::move(way)) {}
+  explicit Calls(const Way& way) : pair_(way) {}
   void start() override {
     pair_.start();
     calls_per_second(pair_.peer(), 2000, 128);  // warm up
@@ -146,7 +108,7 @@ class Calls final : public RoundTrip {
   }
 
  private:
-  Pair pair_;
+  WorkerPair pair_;
   std::vector<double> rates_;
 };
 
