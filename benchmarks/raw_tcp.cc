@@ -21,11 +21,17 @@ void set_nodelay(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
+// Between rounds nobody spins: others are measured then.
+constexpr int kSpinsMax = 2000;
+
 bool read_all(int fd, uint8_t* at, size_t bytes, RawTcpEcho::Waiting waiting) {
-  const int flags = waiting == RawTcpEcho::Waiting::spins ? MSG_DONTWAIT : 0;
+  int spins = waiting == RawTcpEcho::Waiting::spins ? kSpinsMax : 0;
   while (bytes > 0) {
-    const ssize_t got = recv(fd, at, bytes, flags);
-    if (got < 0 && errno == EAGAIN) continue;
+    const ssize_t got = recv(fd, at, bytes, spins > 0 ? MSG_DONTWAIT : 0);
+    if (got < 0 && errno == EAGAIN) {
+      --spins;
+      continue;
+    }
     if (got <= 0) return false;
     at += got;
     bytes -= static_cast<size_t>(got);

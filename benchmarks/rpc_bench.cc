@@ -33,7 +33,7 @@ double calls_per_second(const Peer& peer, size_t count, size_t in_flight) {
   return static_cast<double>(count) / std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// How two workers speak with each other.
+// How the two workers speak with each other.
 struct Way {
   bool shared_memory = false;
   bool spin = true;
@@ -88,7 +88,7 @@ class Raw final : public RoundTrip {
 
 class Calls final : public RoundTrip {
  public:
-  explicit Calls(Way way) : pair_(std::move(way)) {}
+  explicit Calls(const Way& way) : pair_(way) {}
   void start() override {
     pair_.start();
     calls_per_second(pair_.peer(), 2000, 128);  // warm up

@@ -33,22 +33,31 @@ void call_both_ways(Worker& a, Worker& b, int count, size_t bytes) {
   }
 }
 
+std::vector<std::unique_ptr<Worker>> join_two(TestCoordinator& coordinator, bool shared_memory) {
+  Options first = coordinator.options(0), second = coordinator.options(1);
+  first.shared_memory = second.shared_memory = shared_memory;
+  return join({first, second});
+}
+
 TEST(SecurityOfWorkers, LargeAndSmallCallsBothWays) {
   TestFolder folder;
   const TestAuthority authority(folder, "ca");
   for (const Security& security : {kSecret, kLocal, authority.worker("node")}) {
-    TestCoordinator coordinator(2, 30s, "test", security);
-    auto workers = join({coordinator.options(0), coordinator.options(1)});
-    call_both_ways(*workers[0], *workers[1], 2, 8 << 20);
-    call_both_ways(*workers[0], *workers[1], 200, 64);
-    shut_down({workers[0].get(), workers[1].get()});
+    for (const bool shared_memory : {false, true}) {
+      TestCoordinator coordinator(2, 30s, "test", security);
+      auto workers = join_two(coordinator, shared_memory);
+      call_both_ways(*workers[0], *workers[1], 2, 8 << 20);
+      call_both_ways(*workers[0], *workers[1], 200, 64);
+      for (const auto& worker : workers) EXPECT_EQ(worker->stats().shared_memory, shared_memory ? 1u : 0u);
+      shut_down({workers[0].get(), workers[1].get()});
+    }
   }
 }
 
 // Many threads call at once: they read, write and help on one connection.
-TEST(SecurityOfWorkers, ManyThreadsOnOneConnection) {
+void call_from_many_threads(bool shared_memory) {
   TestCoordinator coordinator(2, 30s, "test", kSecret);
-  auto workers = join({coordinator.options(0), coordinator.options(1)});
+  auto workers = join_two(coordinator, shared_memory);
   std::vector<std::function<void()>> callers;
   for (int side = 0; side < 2; ++side) {
     for (int64_t thread = 0; thread < 3; ++thread) {
@@ -64,6 +73,9 @@ TEST(SecurityOfWorkers, ManyThreadsOnOneConnection) {
   EXPECT_NO_THROW(run_together(callers));
   shut_down({workers[0].get(), workers[1].get()});
 }
+
+TEST(SecurityOfWorkers, ManyThreadsOnOneConnection) { call_from_many_threads(false); }
+TEST(SecurityOfWorkers, ManyThreadsOnSharedMemory) { call_from_many_threads(true); }
 
 TEST(SecurityOfWorkers, ConnectionsAreMadeAgainAfterCuts) {
   for (const Security& security : {kSecret, kLocal}) {

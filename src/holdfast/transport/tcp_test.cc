@@ -393,6 +393,40 @@ TEST_P(PairTest, FlushFromManyThreadsKeepsTheOrderOfCollection) {
 TEST_P(PairTest, HelpersComeAndGoWhileFramesFlow) {
   open();
   constexpr uint64_t kFrames = 3000;
+  {
+    Poller poller_a(a), poller_b(b);
+    std::atomic<bool> stop = false;
+    std::vector<std::thread> helpers;
+    for (int t = 0; t < 2; ++t) {
+      helpers.emplace_back([&] {
+        while (!stop) {
+          if (const auto session = a.try_help(kDialled)) session->poll_once(steady_now() + 1ms);
+        }
+      });
+    }
+    std::thread sender([&] {
+      for (uint64_t i = 0; i < kFrames; ++i) {
+        at_b.put_next(kAccepted, i % 7 == 0 ? 70'000 : 20);
+        b.flush(kAccepted);
+        at_a.put_next(kDialled, 20);
+        a.flush(kDialled);
+      }
+    });
+    sender.join();
+    EXPECT_TRUE(
+        wait_until([&] { return at_a.frame_count(kDialled) == kFrames && at_b.frame_count(kAccepted) == kFrames; }));
+    stop = true;
+    for (std::thread& helper : helpers) helper.join();
+  }
+  const auto got = at_a.frames(kDialled);
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i].header.sequence, i + 1);
+}
+
+// No limit to their sleep: who is not woken hangs.
+TEST_P(PairTest, HelpersSleepUntilTheyAreWoken) {
+  open();
+  const Poller poller_a(a), poller_b(b);
+  constexpr uint64_t kFrames = 1000;
   for (uint64_t i = 1; i <= kFrames; ++i) {
     // Every third one is the poller's.
     auto session = i % 3 != 0 ? a.try_help(kDialled) : nullptr;
