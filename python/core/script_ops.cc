@@ -4,8 +4,10 @@
 //
 // What crosses over is converted by torch's own rules. An RRef that a script has made is a ScriptRRef, which holds the
 // Python one.
-#include <ATen/core/rref_interface.h>
+#undef USE_RPC  // or the next header brings torch's own rpc along
 #include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <ATen/core/rref_interface.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "held.h"

@@ -55,7 +55,7 @@ def install():
     torch._jit_internal.RRef = torch._jit_internal.PyRRef = rref
 
     # rpc_async and its like in TorchScript.
-    if hasattr(_core, "install_script_operators"): _core.install_script_operators(script.call, script.remote)
+    _core.install_script_operators(script.call, script.remote)
 
     # What programs see of the graph has the names that they know.
     _core.set_function_form(

@@ -62,6 +62,7 @@ def with_rref_errors(fetch):
 
 def creation_failed(error):
     """The error, if it is that a value was not made, in words that say so."""
-    if isinstance(error, _core.FaultInjected) or "was not there in time" in str(error):
+    text = str(error)
+    if isinstance(error, _core.FaultInjected) or "was not there in time" in text or "could not be created" in text:
         return type(error)(f"RRef creation via rpc.remote() timed out: {error}")
     return error
