@@ -269,11 +269,3 @@ class _Proxy:
 
         type_future.add_done_callback(on_type)
         return result
-
-
-def is_rref(value: Any) -> bool:
-    return isinstance(value, RRef)
-
-
-
-

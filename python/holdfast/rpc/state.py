@@ -8,7 +8,9 @@ _timeout_sec = 60.0
 
 def current_agent():
     if _agent is None:
-        raise RuntimeError("Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?")
+        raise RuntimeError(
+            "Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?"
+        )
     return _agent
 
 
