@@ -1,5 +1,6 @@
 // Futures of torch that fail as torch's own do: whoever waits for several at once learns of the first failure.
 // (torch.futures.Future.set_exception makes the exception the value.)
+#undef USE_RPC  // or the next header brings torch's own rpc along
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include "worker.h"

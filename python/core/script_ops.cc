@@ -4,8 +4,10 @@
 //
 // What crosses over is converted by torch's own rules. An RRef that a script has made is a ScriptRRef, which holds the
 // Python one.
-#include <ATen/core/rref_interface.h>
+#undef USE_RPC  // or the next header brings torch's own rpc along
 #include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <ATen/core/rref_interface.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include "held.h"
@@ -17,9 +19,9 @@ namespace {
 namespace jit = torch::jit;
 
 // The Python functions behind the operators: call(to, name, args, kwargs, timeout) gives a torch future, remote(...) an
-// RRef. Never freed.
+// RRef; get_gradients and backward are those of holdfast.autograd. Never freed.
 struct ScriptHandlers {
-  Held call, remote;
+  Held call, remote, get_gradients, backward;
 };
 ScriptHandlers& script_handlers() {
   static auto* handlers = new ScriptHandlers;
@@ -43,6 +45,7 @@ class ScriptRRef final : public c10::RRefInterface {
     return rref_.get().attr("confirmed_by_owner")().cast<bool>();
   }
   const c10::TypePtr type() const override { return type_; }
+  py::object python() const { return rref_.get(); }
 
   c10::IValue to_here(double timeout_s) const {
     py::gil_scoped_acquire gil;
@@ -68,6 +71,29 @@ c10::intrusive_ptr<ScriptRRef> pop_rref(jit::Stack& stack) {
   return rref;
 }
 
+// What the two languages give each other, with our RRefs. Both with the GIL.
+py::object to_python(c10::IValue value) {
+  if (value.isRRef()) {
+    auto rref = c10::dynamic_intrusive_pointer_cast<ScriptRRef>(value.toRRef());
+    if (rref) return rref->python();
+  }
+  if (value.isTuple() && !value.type()->cast<c10::TupleType>()->schema()) {
+    const auto& elements = value.toTupleRef().elements();
+    py::tuple tuple(elements.size());
+    for (size_t i = 0; i < elements.size(); ++i) tuple[i] = to_python(elements[i]);
+    return tuple;
+  }
+  return jit::toPyObject(std::move(value));
+}
+
+c10::IValue to_script(py::handle object, const c10::TypePtr& type) {
+  if (auto rref = type->cast<c10::RRefType>()) {
+    return c10::intrusive_ptr<c10::RRefInterface>(
+        c10::make_intrusive<ScriptRRef>(py::reinterpret_borrow<py::object>(object), rref->getElementType()));
+  }
+  return jit::toIValue(object, type);
+}
+
 // A call, as it stands on the stack: the worker, the function's name, then as much as the script has given of args,
 // kwargs and timeout.
 struct ScriptCall {
@@ -81,7 +107,7 @@ ScriptCall pop_call(jit::Stack& stack, size_t count) {
   ScriptCall call{.name = inputs.at(1).toStringRef(), .python = py::tuple(5)};
   const py::object absent[] = {py::none(), py::none(), py::tuple(), py::dict(), py::float_(-1.0)};
   for (size_t i = 0; i < 5; ++i) {
-    call.python[i] = i < inputs.size() ? jit::toPyObject(std::move(inputs[i])) : absent[i];
+    call.python[i] = i < inputs.size() ? to_python(std::move(inputs[i])) : absent[i];
   }
   return call;
 }
@@ -153,6 +179,31 @@ jit::Operation call_remote(const jit::Node* node) {
   };
 }
 
+// A TorchScript function of this program, some of whose arguments are our RRefs.
+py::object run_script_function(const std::string& name, const py::tuple& args, const py::dict& kwargs) {
+  jit::Function* function = jit::get_python_cu()->find_function(c10::QualifiedName(name));
+  if (function == nullptr) throw std::runtime_error("attempted to get undefined function " + name);
+  const auto& parameters = function->getSchema().arguments();
+  jit::Stack stack;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (i < args.size()) {
+      stack.push_back(to_script(args[i], parameters[i].type()));
+    } else if (kwargs.contains(parameters[i].name().c_str())) {
+      stack.push_back(to_script(kwargs[parameters[i].name().c_str()], parameters[i].type()));
+    } else if (parameters[i].default_value()) {
+      stack.push_back(*parameters[i].default_value());
+    } else {
+      throw std::runtime_error(name + "() is missing value for argument '" + parameters[i].name() + "'");
+    }
+  }
+  c10::IValue result;
+  {
+    py::gil_scoped_release release;
+    result = (*function)(std::move(stack));
+  }
+  return to_python(std::move(result));
+}
+
 // Takes the place of the operators of that name.
 void replace(jit::Operator&& with) {
   const c10::Symbol symbol = c10::Symbol::fromQualString(with.schema().name());
@@ -164,8 +215,11 @@ void replace(jit::Operator&& with) {
   jit::registerOperator(std::move(with));
 }
 
-void install_script_operators(py::object call, py::object remote) {
-  script_handlers() = {.call = Held(std::move(call)), .remote = Held(std::move(remote))};
+void install_script_operators(py::object call, py::object remote, py::object get_gradients, py::object backward) {
+  script_handlers() = {.call = Held(std::move(call)),
+                       .remote = Held(std::move(remote)),
+                       .get_gradients = Held(std::move(get_gradients)),
+                       .backward = Held(std::move(backward))};
   const auto special = c10::AliasAnalysisKind::INTERNAL_SPECIAL_CASE;
   const auto schema = c10::AliasAnalysisKind::FROM_SCHEMA;
   replace(jit::Operator(c10::prim::rpc_async, call_async, special));
@@ -189,10 +243,36 @@ void install_script_operators(py::object call, py::object remote) {
   replace(jit::Operator(
       "aten::confirmed_by_owner(RRef(t) self) -> bool",
       [](jit::Stack& stack) { jit::push(stack, pop_rref(stack)->confirmedByOwner()); }, schema));
+  replace(jit::Operator(
+      "aten::get_gradients(int context_id) -> Dict(Tensor, Tensor)",
+      [](jit::Stack& stack) {
+        const int64_t context = jit::pop(stack).toInt();
+        with_script_errors([&] {
+          py::gil_scoped_acquire gil;
+          jit::push(stack, jit::toIValue(script_handlers().get_gradients.get()(context),
+                                         c10::DictType::create(c10::TensorType::get(), c10::TensorType::get())));
+        });
+      },
+      c10::AliasAnalysisKind::CONSERVATIVE));
+  replace(jit::Operator(
+      "aten::dist_backward(int context_id, Tensor[] roots, bool retain_graph=False) -> ()",
+      [](jit::Stack& stack) {
+        const bool retain_graph = jit::pop(stack).toBool();
+        const std::vector<at::Tensor> roots = jit::pop(stack).toTensorVector();
+        const int64_t context = jit::pop(stack).toInt();
+        with_script_errors([&] {
+          py::gil_scoped_acquire gil;
+          script_handlers().backward.get()(context, roots, retain_graph);
+        });
+      },
+      c10::AliasAnalysisKind::CONSERVATIVE));
 }
 
 }  // namespace
 
-void bind_script_ops(py::module_& module) { module.def("install_script_operators", &install_script_operators); }
+void bind_script_ops(py::module_& module) {
+  module.def("install_script_operators", &install_script_operators);
+  module.def("run_script_function", &run_script_function);
+}
 
 }  // namespace holdfast::python

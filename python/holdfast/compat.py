@@ -55,7 +55,11 @@ def install():
     torch._jit_internal.RRef = torch._jit_internal.PyRRef = rref
 
     # rpc_async and its like in TorchScript.
-    if hasattr(_core, "install_script_operators"): _core.install_script_operators(script.call, script.remote)
+    autograd = modules["torch.distributed.autograd"]
+    _core.install_script_operators(script.call, script.remote, autograd.get_gradients, autograd.backward)
+    builtins = torch.jit._builtins._get_builtin_table()
+    builtins[id(autograd.get_gradients)] = "aten::get_gradients"
+    builtins[id(autograd.backward)] = "aten::dist_backward"
 
     # What programs see of the graph has the names that they know.
     _core.set_function_form(

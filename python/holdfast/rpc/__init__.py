@@ -1,5 +1,4 @@
 """Remote procedure calls between Python programs: the interface of ``torch.distributed.rpc``, on Holdfast."""
-import logging
 import numbers
 import threading
 from datetime import timedelta
@@ -32,8 +31,6 @@ from .profiling import (  # noqa: F401
 )
 from .options import RpcBackendOptions, TensorPipeRpcBackendOptions  # noqa: F401
 from .worker_info import WorkerInfo  # noqa: F401
-
-logger = logging.getLogger(__name__)
 
 PyRRef = RRef
 RpcAgent = TensorPipeAgent = Agent
@@ -155,11 +152,11 @@ def enable_gil_profiling(enable: bool):
 
 
 def _enable_jit_rref_pickle():
-    internal.jit_rref_pickle = True
+    """Nothing to do: TorchScript never pickles an RRef here. Programs know it by name."""
 
 
 def _disable_jit_rref_pickle():
-    internal.jit_rref_pickle = False
+    """As above."""
 
 
 from . import _testing  # noqa: E402,F401  registers its backend

@@ -1,6 +1,5 @@
 """Agent: this process's worker and what the package keeps beside it."""
 import atexit
-import logging
 import os
 import socket
 import time
@@ -12,8 +11,6 @@ from .. import _core
 from . import serve, state
 from .options import FaultyTensorPipeRpcBackendOptions, TensorPipeRpcBackendOptions
 from .worker_info import WorkerInfo
-
-logger = logging.getLogger(__name__)
 
 _LEASE_S = 10.0
 _JOIN_TIMEOUT_S = 60.0
@@ -114,6 +111,7 @@ class Agent:
 
     def _join(self, coordinator, name, rank, world_size, options, join_timeout_s):
         faults = isinstance(options, FaultyTensorPipeRpcBackendOptions)
+        delays = {_kind(kind): delay_s for kind, delay_s in options.messages_to_delay.items()} if faults else {}
         self._kinds_to_fail = sorted({_kind(kind) for kind in options.messages_to_fail}) if faults else []
         return _core.Worker(
             name=name,
@@ -125,7 +123,7 @@ class Agent:
             join_timeout_s=join_timeout_s,
             messages_to_fail=self._kinds_to_fail,
             num_fail_sends=options.num_fail_sends if faults else 1,
-            messages_to_delay={_kind(kind): delay for kind, delay in options.messages_to_delay.items()} if faults else {},
+            messages_to_delay=delays,
             on_held=self._on_held,
             open=not self.is_static_group,
         )

@@ -101,7 +101,23 @@ def _callee(func):
     return func, getattr(func, "__qualname__", None) or repr(func)
 
 
+def _check_script_arguments(callee, args):
+    # What does not fit is found before anything is sent.
+    if type(callee) is not serve.ScriptFunction:
+        return
+    function = torch.jit._state._python_cu.find_function(callee.name)
+    if function is None:
+        return
+    most, given = len(function.schema.arguments), len(args or ())
+    if given > most:
+        raise RuntimeError(
+            f"{function.name}() expected at most {most} argument(s) but received {given} argument(s). "
+            f"Declaration: {function.schema}"
+        )
+
+
 def _pack_call(func, args, kwargs):
+    _check_script_arguments(func, args)
     return internal.pack(PythonUDF(func, args or (), kwargs or {}), _default_pickler)
 
 

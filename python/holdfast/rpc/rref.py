@@ -21,6 +21,10 @@ class RRef(Generic[T]):
     """
 
     def __init__(self, value: Any, type_hint: Any = None):
+        if isinstance(value, torch.jit.ScriptModule) and type_hint is None:
+            raise RuntimeError(
+                "The RRef being created contains a ScriptModule, must provide its ModuleInterface type hint."
+            )
         self._ref = state.current_agent().worker.own(value)
         self._arrived = False
         self._type_hint = type_hint
@@ -265,11 +269,3 @@ class _Proxy:
 
         type_future.add_done_callback(on_type)
         return result
-
-
-def is_rref(value: Any) -> bool:
-    return isinstance(value, RRef)
-
-
-
-

@@ -10,6 +10,7 @@ import torch
 from .. import _core
 from . import internal, profiling
 from .internal import PythonUDF, RemoteException
+from .rref import RRef
 
 
 class Builtin:
@@ -53,7 +54,9 @@ class ScriptFunction:
     def __call__(self, *args, **kwargs):
         function = torch.jit._state._python_cu.find_function(self.name)
         if function is None:
-            raise RuntimeError(f"there is no TorchScript function {self.name} here")
+            raise RuntimeError(f"attempted to get undefined function {self.name.rpartition('.')[2]}")
+        if any(isinstance(arg, RRef) for arg in (*args, *kwargs.values())):
+            return _core.run_script_function(self.name, tuple(args), kwargs)
         return function(*args, **kwargs)
 
 
@@ -98,6 +101,10 @@ def _call(data, tensors, refs):
     result = profiling.run(func, args, kwargs)
     if profiling.is_async(func):
         if not isinstance(result, torch._C.Future):
+            if isinstance(func, ScriptFunction):
+                raise RuntimeError(
+                    f"Async functions must return an IValue of Future type, but got {type(result).__name__}"
+                )
             raise RuntimeError(
                 "Functions decorated with @rpc.async_function must return a torch.futures.Future object, "
                 f"but got {type(result)}"

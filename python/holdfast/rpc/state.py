@@ -8,7 +8,9 @@ _timeout_sec = 60.0
 
 def current_agent():
     if _agent is None:
-        raise RuntimeError("Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?")
+        raise RuntimeError(
+            "Current RPC agent is not set! Did you initialize the RPC framework (e.g. by calling `rpc.init_rpc`)?"
+        )
     return _agent
 
 
@@ -62,6 +64,7 @@ def with_rref_errors(fetch):
 
 def creation_failed(error):
     """The error, if it is that a value was not made, in words that say so."""
-    if isinstance(error, _core.FaultInjected) or "was not there in time" in str(error):
+    text = str(error)
+    if isinstance(error, _core.FaultInjected) or "was not there in time" in text or "could not be created" in text:
         return type(error)(f"RRef creation via rpc.remote() timed out: {error}")
     return error

@@ -1,6 +1,5 @@
 #include <holdfast/autograd/gradients.h>
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 namespace holdfast::autograd {
@@ -9,11 +8,10 @@ namespace {
 
 // accumulateGrad() counts references to the tensor only. A view of a gradient that is being sent to another worker, or
 // that belongs to another leaf, would pass for ours alone; later gradients would then be added to what others read. So
-// the memory must be ours too. Of a sparse tensor that is the memory of its values: sums of sparse tensors are new
-// ones, and what is added to a dense one only reads. What keeps its memory elsewhere is copied.
+// the memory must be ours too. Not so with sparse tensors: what is added to one gets new memory, and nobody writes into
+// the old. What keeps its memory elsewhere is copied.
 bool is_alone_on_its_memory(const at::Tensor& tensor) {
-  at::AutoDispatchBelowADInplaceOrView guard;  // the values themselves: a view of them would be somebody else
-  if (tensor.layout() == at::kSparse) return tensor._values().storage().use_count() == 1;
+  if (tensor.layout() == at::kSparse) return true;
   return tensor.has_storage() && tensor.storage().use_count() == 1;
 }
 
