@@ -67,21 +67,32 @@ class Blocking {
   std::optional<BlockingScope> scope_;
 };
 
+// What the environment says; if it says nothing, the secret in that file, unless its name is empty.
+Security job_security(const std::string& secret_file) {
+  Security security = Security::from_env().take();
+  if (security.mode == SecurityMode::automatic && !is_protected(security) && !secret_file.empty()) {
+    security.secret = read_secret_file(secret_file).take();
+  }
+  return security;
+}
+
 // Runs a server for the workers of a job until nobody needs it any more.
 std::unique_ptr<CoordinatorServer> make_coordinator(int world_size, int start_at, const std::string& bind,
-                                                    double lease_s) {
+                                                    double lease_s, const std::string& secret_file) {
   CoordinatorOptions options;
   options.world_size = static_cast<uint32_t>(world_size);
   options.start_at = static_cast<uint32_t>(start_at);
   options.lease = duration_of(lease_s);
   ListenOptions listen;
   listen.bind = bind;
-  return std::make_unique<CoordinatorServer>(options, listen);
+  return std::make_unique<CoordinatorServer>(options, listen,
+                                             TcpOptions{.tls = make_tls(job_security(secret_file)).take()});
 }
 
 std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int world_size,
-                                          const std::string& coordinator, int handler_threads, double timeout_s,
-                                          double join_timeout_s, const Strings& messages_to_fail, int num_fail_sends,
+                                          const std::string& coordinator, const std::string& secret_file,
+                                          int handler_threads, double timeout_s, double join_timeout_s,
+                                          const Strings& messages_to_fail, int num_fail_sends,
                                           const std::map<std::string, double>& messages_to_delay, py::object on_held,
                                           bool open) {
   // No coordinator: a launcher has said in the environment where it is, and who this is.
@@ -90,6 +101,7 @@ std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int
     options.rank = rank;
     options.world_size = world_size;
     options.coordinator = coordinator;
+    options.security = job_security(secret_file);
   }
   if (!name.empty()) options.name = name;
   options.handler_threads = handler_threads;
@@ -212,8 +224,10 @@ void WorkerHandle::stop() {
 }
 
 void bind_worker(py::module_& module) {
+  module.def("is_protected", [](const std::string& secret_file) { return is_protected(job_security(secret_file)); });
   py::class_<CoordinatorServer>(module, "Coordinator")
-      .def(py::init(&make_coordinator), py::arg("world_size"), py::arg("start_at"), py::arg("bind"), py::arg("lease_s"))
+      .def(py::init(&make_coordinator), py::arg("world_size"), py::arg("start_at"), py::arg("bind"), py::arg("lease_s"),
+           py::arg("secret_file"))
       .def_property_readonly("address", &CoordinatorServer::address)
       .def(
           "wait_until_empty",
@@ -227,8 +241,9 @@ void bind_worker(py::module_& module) {
 
   py::class_<WorkerHandle>(module, "Worker")
       .def(py::init(&make_worker), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("coordinator"),
-           py::arg("handler_threads"), py::arg("timeout_s"), py::arg("join_timeout_s"), py::arg("messages_to_fail"),
-           py::arg("num_fail_sends"), py::arg("messages_to_delay"), py::arg("on_held"), py::arg("open"))
+           py::arg("secret_file"), py::arg("handler_threads"), py::arg("timeout_s"), py::arg("join_timeout_s"),
+           py::arg("messages_to_fail"), py::arg("num_fail_sends"), py::arg("messages_to_delay"), py::arg("on_held"),
+           py::arg("open"))
       .def_property_readonly("name", [](const WorkerHandle& handle) { return handle.worker().name(); })
       .def_property_readonly("rank", [](const WorkerHandle& handle) { return handle.worker().rank(); })
       .def_property_readonly("running", &WorkerHandle::running)

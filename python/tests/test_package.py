@@ -3,16 +3,19 @@ import asyncio
 import ctypes
 import functools
 import os
+import pathlib
 import signal
 import socket
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 import holdfast
 import holdfast.rpc as rpc
 import torch
 from holdfast import autograd, named
+from holdfast.rpc import internal, secret, serve
 
 
 def free_port():
@@ -33,10 +36,11 @@ def fail(text):
     raise KeyError(text)
 
 
-def hold_gil(file, seconds):
+def hold_gil(holding, pipe):
+    """Holds the GIL until somebody opens the named pipe for writing."""
     libc = ctypes.PyDLL(None)  # does not release the GIL around its calls
-    open(file, "w").close()
-    libc.sleep(seconds)
+    open(holding, "w").close()
+    libc.open(pipe.encode(), os.O_RDONLY)
 
 
 class Counter:
@@ -143,17 +147,46 @@ class PackageTest(unittest.TestCase):
         with autograd.context() as context:
             loss = rpc.rpc_sync("worker1", torch.mul, args=(weight, weight)).sum()
             with tempfile.TemporaryDirectory() as folder:
-                holding = os.path.join(folder, "holding")
-                holder = rpc.rpc_async("worker1", hold_gil, args=(holding, 5))
+                holding, pipe = os.path.join(folder, "holding"), os.path.join(folder, "pipe")
+                os.mkfifo(pipe)
+                holder = rpc.rpc_async("worker1", hold_gil, args=(holding, pipe))
                 while not os.path.exists(holding):
                     time.sleep(0.01)
                 autograd.backward(context, [loss])
                 doubled = rpc.rpc_sync("worker1", torch.add, args=(torch.ones(2), torch.ones(2)))
-                self.assertFalse(holder.done(), "the GIL was not held long enough to show anything")
+                self.assertFalse(holder.done())
+                os.close(os.open(pipe, os.O_WRONLY))
+                holder.wait()
             gradient = autograd.get_gradients(context)[weight]
-            holder.wait()
         self.assertTrue(torch.equal(gradient, torch.full((3,), 2.0)))
         self.assertTrue(torch.equal(doubled, torch.full((2,), 2.0)))
+
+    def test_a_worker_may_refuse_pickles(self):
+        with mock.patch.dict(os.environ, {"HOLDFAST_PICKLE": "0"}):
+            self.assertFalse(secret.pickle_allowed("", launched=True))
+            with self.assertRaisesRegex(RuntimeError, "holdfast run"):
+                secret.pickle_allowed("", launched=False)
+        serve.install(rpc.WorkerInfo("worker0", 0), pickle_allowed=False)
+        serve.start()
+        failed, error = serve.keep(*internal.pack((add, (1, 2), {})))
+        self.assertTrue(failed)
+        self.assertIn("does not decode pickles", error.msg)
+
+    def test_pickles_are_for_those_who_prove_themselves(self):
+        with mock.patch.dict(os.environ, {"HOLDFAST_SECURITY": "plain"}):
+            with self.assertRaisesRegex(RuntimeError, "HOLDFAST_SECRET_FILE.*HOLDFAST_PICKLE"):
+                options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{free_port()}")
+                rpc.init_rpc("worker0", rank=0, world_size=1, rpc_backend_options=options)
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, {"XDG_STATE_HOME": folder}):
+            file = secret.secret_file("127.0.0.1")
+            self.assertTrue(file.startswith(folder))
+            self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
+            text = pathlib.Path(file).read_text()
+            self.assertGreaterEqual(len(text.strip()), 64)
+            self.assertEqual(pathlib.Path(secret.secret_file("127.0.0.1")).read_text(), text)
+            self.assertTrue(secret.pickle_allowed(file, launched=False))
+            # The user's own is no secret that other machines know.
+            self.assertEqual(secret.secret_file("192.0.2.1"), "")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Dict, List, Optional
 from urllib.parse import urlparse
 
 from .. import _core
-from . import serve, state
+from . import secret, serve, state
 from .options import FaultyTensorPipeRpcBackendOptions, TensorPipeRpcBackendOptions
 from .worker_info import WorkerInfo
 
@@ -62,7 +62,9 @@ class Agent:
         self._leaked_text = ""
         self._gil_profiling = False
         self._hosted = None  # the coordinator, if it is in this process
-        serve.install(WorkerInfo(name or "worker", rank))
+        self._bind = "" if self.launched else _bind_address(options.init_method)
+        self._secret_file = "" if self.launched else secret.secret_file(self._bind)
+        serve.install(WorkerInfo(name or "worker", rank), secret.pickle_allowed(self._secret_file, self.launched))
         if self.launched:
             self.worker = self._join("", name, rank, 1, options, _JOIN_TIMEOUT_S)
         elif self.is_static_group:
@@ -93,7 +95,7 @@ class Agent:
         if hosts_coordinator:
             start_at = 0 if self.is_static_group else 1
             size = world_size or _OPEN_WORLD_SIZE
-            self._hosted = _core.Coordinator(size, start_at, _bind_address(options.init_method), _LEASE_S)
+            self._hosted = _core.Coordinator(size, start_at, self._bind, _LEASE_S, self._secret_file)
             _coordinators.append(self._hosted)
             store.set("coordinator", self._hosted.address)
         return store.get("coordinator").decode()
@@ -118,6 +120,7 @@ class Agent:
             rank=rank,
             world_size=world_size,
             coordinator=coordinator,
+            secret_file=self._secret_file,
             handler_threads=options.num_worker_threads,
             timeout_s=options.rpc_timeout,
             join_timeout_s=join_timeout_s,
