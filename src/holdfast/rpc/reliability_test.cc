@@ -189,6 +189,9 @@ void give_descriptors_back() { taken_descriptors.clear(); }
 int64_t ask_first(int64_t n) { return current_worker().peer(1).call<answer>(n); }
 
 TEST_F(ReliabilityTest, WithoutDescriptorsWhatIsConnectedGoesOnAndTheRestWaits) {
+  // The checks of virtual calls that come with AddressSanitizer look at memory through a pipe: without descriptors they
+  // take a good object for a bad one. dev and tsan run this.
+  if (kSanitizer && !kThreadSanitizer) GTEST_SKIP() << "the sanitizer needs descriptors of its own";
   start(2, 600s);
   EXPECT_GT(worker->peer(1).call<take_descriptors>(), 0);
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(worker->peer(1).call<answer>(i), i + 1);
