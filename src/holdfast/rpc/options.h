@@ -46,8 +46,8 @@ struct Options {
   Duration handshake_timeout = std::chrono::seconds(10);
   uint32_t strangers_max = 256;
 
-  // Whether a thread that waits for the network asks for a while before it sleeps. It gives up by itself where cores are
-  // scarce, so this is for who wants no core to be busy without need: see docs/performance.md.
+  // Whether a thread that waits for the network asks for a while before it sleeps. It gives up by itself where cores
+  // are scarce, so this is for who wants no core to be busy without need: see docs/performance.md.
   bool spin = true;
 
   // Whether workers of the same user on the same host speak through shared memory: see docs/shared_memory.md.
