@@ -33,6 +33,22 @@ socklen_t fill_name(const Endpoint& endpoint, sockaddr_un& out) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
 }
 
+// The bytes of an offer with room for one descriptor beside them. Points into itself.
+struct OfferMessage {
+  OfferMessage(char* bytes, size_t count) : piece{.iov_base = bytes, .iov_len = count} {
+    header.msg_iov = &piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+  OfferMessage(const OfferMessage&) = delete;
+  OfferMessage& operator=(const OfferMessage&) = delete;
+
+  iovec piece;
+  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control = {};
+  msghdr header = {};
+};
+
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
 int connect_to(const Endpoint& endpoint) {
@@ -80,36 +96,24 @@ std::optional<int> peer_process(int fd) {
 
 bool send_offer(int fd, const Offer& offer) {
   const std::string_view text = kOffer[offer.tls ? 1 : 0];
-  iovec piece = {.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control = {};
-  msghdr header = {};
-  header.msg_iov = &piece;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
-  cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  OfferMessage message(const_cast<char*>(text.data()), text.size());
+  cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(rights), &offer.memory_fd, sizeof(int));
-  return ::sendmsg(fd, &header, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+  return ::sendmsg(fd, &message.header, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
 Result<std::optional<Offer>> receive_offer(int fd) {
   std::array<char, kOffer[0].size()> bytes = {};
-  iovec piece = {.iov_base = bytes.data(), .iov_len = bytes.size()};
-  alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control = {};
-  msghdr header = {};
-  header.msg_iov = &piece;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
-  const ssize_t got = ::recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
+  OfferMessage message(bytes.data(), bytes.size());
+  const ssize_t got = ::recvmsg(fd, &message.header, MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::optional<Offer>();
   if (got <= 0) return transport_detail::unavailable("went away before a word");
   // The room for one descriptor is, by its alignment, large enough for two. The kernel closes what does not fit.
   int fds[2] = {-1, -1};
-  const cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  const cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
   if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len >= CMSG_LEN(sizeof(int))) {
     std::memcpy(fds, CMSG_DATA(rights), std::min<size_t>(rights->cmsg_len - CMSG_LEN(0), sizeof(fds)));
   }
