@@ -1,6 +1,10 @@
 #include "calls.h"
 
+#include <atomic>
+#include <optional>
+
 #include <holdfast/base/ambient.h>
+#include <holdfast/base/time.h>
 
 namespace holdfast::python {
 
@@ -11,6 +15,24 @@ Handlers& handlers() {
   static auto* handlers = new Handlers;
   return *handlers;
 }
+
+std::atomic<uint64_t> suspended_count{0};
+std::atomic<uint64_t> gil_wait_count{0};
+std::atomic<uint64_t> gil_wait_ns{0};
+
+// Takes the GIL, and notes how long that took.
+class TimedGil {
+ public:
+  TimedGil() {
+    gil_.emplace();
+    ++gil_wait_count;
+    gil_wait_ns += static_cast<uint64_t>((steady_now() - began_).count());
+  }
+
+ private:
+  const Time began_ = steady_now();
+  std::optional<py::gil_scoped_acquire> gil_;
+};
 
 // A Python function runs as it would by itself: the calls that it makes have their own timeouts only.
 Ambient without_deadline() {
@@ -39,7 +61,9 @@ Future<T> result_of(py::object answer, const Held& finish, Convert convert) {
   if (py::isinstance<py::tuple>(answer)) return make_ready_future(convert(answer.cast<py::tuple>()));
   auto promise = std::make_shared<Promise<T>>();
   Future<T> future = promise->future();
+  ++suspended_count;
   answer.attr("add_done_callback")(py::cpp_function([promise, finish, convert](const py::object& done) {
+    --suspended_count;
     try {
       promise->set_value(convert(finish.get()(done).template cast<py::tuple>()));
     } catch (py::error_already_set& error) {
@@ -53,7 +77,7 @@ template <class T, class Convert>
 Future<T> serve(const Pickled& call, const Held& handler, const Held& finish, Convert convert) {
   check_interpreter();
   AmbientScope scope(without_deadline());
-  py::gil_scoped_acquire gil;
+  TimedGil gil;
   try {
     py::tuple parts = to_python(call);
     return result_of<T>(handler.get()(parts[0], parts[1], parts[2]), finish, convert);
@@ -65,6 +89,12 @@ Future<T> serve(const Pickled& call, const Held& handler, const Held& finish, Co
 }  // namespace
 
 void set_handlers(Handlers new_handlers) { handlers() = std::move(new_handlers); }
+
+ServeStats serve_stats() {
+  const uint64_t count = gil_wait_count;
+  return {.suspended = suspended_count,
+          .gil_wait_us = count == 0 ? 0.0 : static_cast<double>(gil_wait_ns) / 1e3 / static_cast<double>(count)};
+}
 
 Future<Pickled> python_call(const Pickled& call) {
   return serve<Pickled>(call, handlers().run, handlers().finish_run, pickled_from);

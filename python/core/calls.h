@@ -18,6 +18,13 @@ struct Handlers {
 };
 void set_handlers(Handlers handlers);
 
+// Of calls of Python functions, since the program began.
+struct ServeStats {
+  uint64_t suspended = 0;  // whose future is not done
+  double gil_wait_us = 0;  // for how long one waits for the GIL, on the average
+};
+ServeStats serve_stats();
+
 // The functions that Python workers serve.
 Future<Pickled> python_call(const Pickled& call);
 Future<PyValue> python_remote(const Pickled& call);

@@ -52,6 +52,9 @@ py::dict counts(const WorkerHandle& handle) {
   result["calls_made"] = stats.calls_made;
   result["calls_served"] = stats.calls_served;
   result["threads"] = stats.threads;
+  const ServeStats served = serve_stats();
+  result["calls_suspended"] = served.suspended;
+  result["gil_wait_us"] = served.gil_wait_us;
   result["text"] = info.text();
   result["owned_text"] = info.owned_text();
   return result;

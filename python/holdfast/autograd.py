@@ -70,7 +70,7 @@ def _retrieve_context(context_id: int) -> DistAutogradContext:
 def _current_context() -> DistAutogradContext:
     context_id = _core.current_context()
     if context_id is None:
-        raise RuntimeError("Current thread doesn't have a valid autograd context")
+        raise RuntimeError("this thread is in no autograd context: use `with context() as context_id`")
     return DistAutogradContext(context_id)
 
 
@@ -96,11 +96,11 @@ class context:
     call, belong to it."""
 
     def __enter__(self) -> int:
-        self.autograd_context = _new_context()
-        return self.autograd_context._context_id()
+        self._id = _new_context()._id
+        return self._id
 
-    def __exit__(self, type, value, traceback):
-        _release_context(self.autograd_context._context_id())
+    def __exit__(self, *_):
+        _release_context(self._id)
 
 
 def _check_roots(roots):

@@ -199,9 +199,8 @@ def _reduce(module):
 def _reduce_scripted(module):
     if hasattr(module, "holdfast_handle"):
         raise RuntimeError(
-            "Passing a script RemoteModule over RPC is not supported. Please create a RemoteModule in the sender, "
-            "send the `module_rref` to the receiver, and create a new instance on the receiver end by passing this "
-            "`module_rref`."
+            "Passing a script RemoteModule over RPC is not supported. Send its `get_module_rref()`, and make a RemoteModule "
+            "of that with `init_from_module_rref` where it arrives."
         )
     return internal._reduce_script_module(module)
 

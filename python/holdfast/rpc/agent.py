@@ -183,10 +183,10 @@ class Agent:
             "agent.num_idle_threads": str(max(0, self.options.num_worker_threads - counts["calls_served"])),
             "agent.client_active_calls": str(counts["calls_made"]),
             "agent.server_active_calls": str(counts["calls_served"]),
-            "agent.server_active_async_calls": "0",
+            "agent.server_active_async_calls": str(counts["calls_suspended"]),
         }
         if self._gil_profiling:
-            info["agent.gil_average_wait_time_us"] = "0"
+            info["agent.gil_average_wait_time_us"] = str(counts["gil_wait_us"])
         return info
 
     def enable_gil_profiling(self, enable: bool):

@@ -68,7 +68,7 @@ def _to_worker_info(to) -> WorkerInfo:
         return to
     if isinstance(to, (str, int)):
         return state.current_agent().get_worker_info(to)
-    raise ValueError(f"Cannot get WorkerInfo from name {to}")
+    raise ValueError(f"a worker goes by its name, its id or its WorkerInfo, not by {to!r}")
 
 
 _builtin_names: Dict[Any, Any] = {}
@@ -130,7 +130,7 @@ def _result(parts):
 
 def _check_callable(func):
     if not callable(func):
-        raise TypeError("function should be callable.")
+        raise TypeError(f"{func!r} cannot be called")
 
 
 @_require_initialized
@@ -260,7 +260,7 @@ def _gather_to_leader(sequence_id, worker_name, obj, worker_names=None):
     """On the leader: one more has come."""
     with _gather_lock:
         worker_names = worker_names or _ALL_WORKER_NAMES
-        assert worker_name in worker_names, f"{worker_name} is not expected by leader."
+        assert worker_name in worker_names, f"{worker_name} came to {sequence_id}, which is not for it"
         gathering = _gather_states[sequence_id]
         assert worker_name not in gathering.gathered_objects, f"{worker_name} came twice to {sequence_id}"
         gathering.gathered_objects[worker_name] = obj
@@ -293,8 +293,7 @@ def _tell_followers(sequence_id, followers, objects, timeout):
     if errors:
         names = [name for name, _ in errors]
         raise RuntimeError(
-            f"Followers {names} timed out in _all_gather after {timeout:.2f} seconds. "
-            f"The first exception is {errors[0][1]}"
+            f"{', '.join(names)} timed out in _all_gather after {timeout:.2f} seconds: {errors[0][1]}"
         )
 
 
@@ -357,7 +356,7 @@ def _barrier(worker_names):
     try:
         _all_gather(None, set(worker_names))
     except RuntimeError as error:
-        logger.error(f"Failed to complete barrier, got error {error}")
+        logger.error(f"not all of {sorted(worker_names)} came to a barrier: {error}")
 
 
 @_require_initialized
@@ -366,7 +365,7 @@ def _wait_all_workers(timeout=DEFAULT_SHUTDOWN_TIMEOUT):
     try:
         _all_gather(None, timeout=timeout)
     except RuntimeError as error:
-        logger.error(f"Failed to respond to 'Shutdown Proceed' in time, got error {error}")
+        logger.error(f"not all workers came to shutdown(): {error}")
         raise
 
 
@@ -393,7 +392,6 @@ def shutdown(graceful=True, timeout=DEFAULT_SHUTDOWN_TIMEOUT):
         _reset_current_rpc_agent()
     if graceful and not _ignore_rref_leak and agent.leaked_text:
         raise RuntimeError(f"Leaking RRefs: {agent.info.name} shuts down while others refer to\n{agent.leaked_text}")
-
 
 
 __all__ = [

@@ -81,12 +81,17 @@ def _construct_options(
     )
 
 
-def _init_backend(store, name, rank, world_size, rpc_backend_options):
-    if not isinstance(rpc_backend_options, TensorPipeRpcBackendOptions):
-        raise TypeError(f"`rpc_backend_options` must be a `TensorPipeRpcBackendOptions`. {rpc_backend_options}")
-    agent = Agent(store, name, rank, world_size, rpc_backend_options)
-    api._init_rpc_states(agent)
-    return agent
+def starts_agent(options_class):
+    """How a backend with options of that class starts the agent."""
+
+    def init_backend_handler(store, name, rank, world_size, rpc_backend_options):
+        if not isinstance(rpc_backend_options, options_class):
+            raise TypeError(f"`rpc_backend_options` must be a `{options_class.__name__}`. {rpc_backend_options}")
+        agent = Agent(store, name, rank, world_size, rpc_backend_options)
+        api._init_rpc_states(agent)
+        return agent
+
+    return init_backend_handler
 
 
-register_backend("TENSORPIPE", _construct_options, _init_backend)
+register_backend("TENSORPIPE", _construct_options, starts_agent(TensorPipeRpcBackendOptions))

@@ -163,12 +163,9 @@ def _collect_refs():
 
 def pack(obj, pickler=_internal_rpc_pickler):
     """The value as the core sends it: ``(bytes, tensors, references)``."""
-    outer, _tables.refs = _tables.refs, []
-    try:
+    with _collect_refs() as refs:
         data, tensors = pickler.serialize(obj)
-        return data, tensors, _tables.refs
-    finally:
-        _tables.refs = outer
+        return data, tensors, refs
 
 
 def unpack(data, tensors, refs):

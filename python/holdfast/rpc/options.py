@@ -27,7 +27,7 @@ class RpcBackendOptions:
 def _cuda_device(device: DeviceType) -> torch.device:
     device = torch.device(device)
     if device.type != "cuda":
-        raise ValueError(f"`set_devices` expect a list of CUDA devices, but got device type {device.type}.")
+        raise ValueError(f"only CUDA devices can be chosen for calls, not {device}")
     return device
 
 
@@ -43,9 +43,7 @@ def _one_to_one(device_map: Dict[DeviceType, DeviceType]) -> Dict[torch.device, 
     for source, target in device_map.items():
         source, target = _device(source), _device(target)
         if target in sources:
-            raise ValueError(
-                f"`device_map` only supports 1-to-1 mapping, trying to map {source} and {sources[target]} to {target}"
-            )
+            raise ValueError(f"both {sources[target]} and {source} would go to {target}: a device map is one to one")
         devices[source], sources[target] = target, source
     return devices
 

@@ -207,7 +207,7 @@ class _server_process_global_profile(profiler_legacy.profile):
         if not self.enabled:
             return None
         if self.entered:
-            raise RuntimeError("autograd profiler traces are not reentrant")
+            raise RuntimeError("this profile has been used already: make another one")
         self.entered = True
         kind = torch.autograd.ProfilerState.CUDA if self.use_cuda else torch.autograd.ProfilerState.CPU
         _enable_server_process_global_profiler(
