@@ -11,40 +11,60 @@ namespace {
 // Most answers come sooner, so most spins give no turn away.
 constexpr Duration kYieldEvery = std::chrono::microseconds(4);
 
+// Lets the scheduler choose another core for this thread, of those that it may use, which are the same afterwards.
+void leave_core() {
+  cpu_set_t all;
+  const int here = ::sched_getcpu();
+  if (::sched_getaffinity(0, sizeof(all), &all) != 0 || here < 0 || !CPU_ISSET(here, &all) || CPU_COUNT(&all) < 2) {
+    return;
+  }
+  cpu_set_t others = all;
+  CPU_CLR(here, &others);
+  if (::sched_setaffinity(0, sizeof(others), &others) == 0) ::sched_setaffinity(0, sizeof(all), &all);
+}
+
 }  // namespace
 
+void SpinPolicy::Backoff::start(Time now) {
+  length_ = now >= until_ + 16 * length_ ? kPauseMin : std::min(2 * length_, kPauseMax);
+  until_ = now + length_;
+}
+
 Duration SpinPolicy::begin(Time now) {
-  began_ = now;
   spun_ = false;
-  if (average_ > kWorthwhile || now < paused_until_) return Duration::zero();
+  if (!pause_.over(now)) return Duration::zero();
   if (skip_ > 0) {
     --skip_;
     return Duration::zero();
   }
   spun_ = true;
-  return std::max(kSpinMin, 2 * average_);
+  return kSpin;
 }
 
-void SpinPolicy::end(Time now, bool slept) {
-  const Duration took = now - began_;
-  average_ += (std::min(took, kWaitMax) - average_) / 4;
+void SpinPolicy::end(bool slept) {
   if (!spun_) return;
-  failures_ = slept || took > kGain ? std::min(failures_ + 1, kFailuresMax) : 0;
+  failures_ = slept ? std::min(failures_ + 1, kFailuresMax) : 0;
   skip_ = failures_ == 0 ? 0 : (uint32_t{1} << failures_) - 2;
 }
 
 bool SpinPolicy::go_on_after_yield(Time now, Duration took) {
   if (took <= kYieldMax) {
-    ++quick_yields_;
+    if (strain_ > 0) --strain_;
     return true;
   }
-  pause_ = quick_yields_ >= kQuickYields ? kPauseMin : std::min(2 * pause_, kPauseMax);
-  quick_yields_ = 0;
-  paused_until_ = now + pause_;
+  strain_ = std::min(strain_ + kStrain, 2 * kStrain);
+  if (strain_ <= kStrain) return true;
+  pause_.start(now);
   return false;
 }
 
-Spin::Spin(SpinPolicy* policy, Time until) : policy_(policy) {
+bool SpinPolicy::may_move(Time now) {
+  if (!stay_.over(now)) return false;
+  stay_.start(now);
+  return true;
+}
+
+Spin::Spin(SpinPolicy* policy, Time until, bool moves) : policy_(policy), moves_(moves) {
   if (policy_ == nullptr) return;
   const Time now = steady_now();
   const Duration spin = policy_->begin(now);
@@ -55,18 +75,24 @@ Spin::Spin(SpinPolicy* policy, Time until) : policy_(policy) {
 }
 
 Spin::~Spin() {
-  if (policy_ != nullptr) policy_->end(steady_now(), slept_);
+  if (policy_ == nullptr) return;
+  policy_->end(slept_);
+  if (moves_ && !slept_ && yield_took_ > SpinPolicy::kAlone && policy_->may_move(steady_now())) leave_core();
 }
 
 bool Spin::again() {
   if (slept_) return false;
   Time now = steady_now();
-  if (now >= yield_at_) {
+  if (yield_took_ != Duration::zero()) {
+    slept_ = !policy_->go_on_after_yield(now, yield_took_);
+    yield_took_ = Duration::zero();
+  }
+  if (!slept_ && now >= yield_at_) {
     ::sched_yield();
     const Time back = steady_now();
-    slept_ = !policy_->go_on_after_yield(back, back - now);
+    yield_took_ = back - now;
+    yield_at_ = back + kYieldEvery;
     now = back;
-    yield_at_ = now + kYieldEvery;
   }
   slept_ = slept_ || now >= spin_until_;
   return !slept_;

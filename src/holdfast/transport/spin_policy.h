@@ -1,10 +1,12 @@
 // SpinPolicy: whether a thread that is about to wait should first ask again and again for a short while ("spin")
 // instead of sleeping in the kernel at once. To be woken costs more than most replies take; but a thread that spins
 // uses a core that somebody else may need, perhaps the very one it waits for. So it learns, from its own waits:
-// - it spins only while waits are short on the average, and for twice that average;
-// - spins in a row that were in vain, or longer than what they save, make it leave out more and more of the next ones;
-// - during a spin the thread gives its turn away now and then. If it does not get it back at once, somebody else needed
-//   the core: it does not spin for a while, and for twice as long if that happens again and again.
+// - Spins in a row that were in vain make it leave out more and more of the next ones.
+// - During a spin the thread gives its turn away now and then. If somebody else needs the core for long, again and
+//   again, it does not spin for a while.
+// - But if it was the one that is waited for who had that turn, the two share a core while another may be idle:
+//   schedulers put a thread that is woken beside the one that wakes it. Then one of them goes to another core.
+// What happens again and again happens half as often each time.
 //
 // Each thread that waits, or each connection that one thread at a time waits for, has one. Not synchronised. It does no
 // waiting itself and reads no clock: times and outcomes go in. Spin, below, is the loop around it.
@@ -18,16 +20,12 @@ namespace holdfast {
 
 class SpinPolicy {
  public:
-  // Waits that last longer than this on the average are slept through. That is a lot longer than most spins: while both
-  // sides sleep, each of them waits for the other one to wake up. Who would not spin for so long would never find out
-  // how short the waits are between two that do not sleep.
-  static constexpr Duration kWorthwhile = std::chrono::microseconds(150);
-  // A spin that was longer has cost more than it has saved.
-  static constexpr Duration kGain = std::chrono::microseconds(60);
-  static constexpr Duration kSpinMin = std::chrono::microseconds(20);
-  // A longer wait counts as one of this length: so that a few short ones outweigh it.
-  static constexpr Duration kWaitMax = 4 * kWorthwhile;
+  // Longer than it takes to wake a thread: where both sides sleep, each of them waits until the other one is awake. Who
+  // did not spin for so long would never find out how short the waits are between two that do not sleep.
+  static constexpr Duration kSpin = std::chrono::microseconds(200);
   // Who gets its turn back later than this was not alone on its core.
+  static constexpr Duration kAlone = std::chrono::microseconds(2);
+  // And later than this: others need the core.
   static constexpr Duration kYieldMax = std::chrono::microseconds(20);
   static constexpr Duration kPauseMin = std::chrono::milliseconds(1);
   static constexpr Duration kPauseMax = std::chrono::milliseconds(256);
@@ -35,23 +33,35 @@ class SpinPolicy {
   // A wait begins: for how long to spin first. Zero: sleep at once.
   Duration begin(Time now);
   // It has ended. `slept`: the spin, if there was one, was in vain.
-  void end(Time now, bool slept);
-  // During a spin a turn was given away and came back. True: go on.
+  void end(bool slept);
+  // During a spin a turn was given away and came back, and what is waited for has not happened. True: go on.
   bool go_on_after_yield(Time now, Duration took);
+  // The one that is waited for runs on the same core. True: go to another one.
+  bool may_move(Time now);
 
  private:
-  // With so many quick ones before it, a yield that takes long is an accident.
-  static constexpr uint32_t kQuickYields = 32;
-  static constexpr uint32_t kFailuresMax = 11;
+  // Pauses that become longer as long as each comes soon after the one before.
+  class Backoff {
+   public:
+    bool over(Time now) const { return now >= until_; }
+    void start(Time now);
 
-  Time began_ = Time::min();
+   private:
+    Duration length_ = kPauseMin;
+    Time until_ = Time::min();
+  };
+
+  // A yield that takes long is an accident, unless there was another one before, and less than so many short ones
+  // since.
+  static constexpr uint32_t kStrain = 8;
+  static constexpr uint32_t kFailuresMax = 6;
+
   bool spun_ = false;
-  Duration average_ = kWaitMax;
-  uint32_t failures_ = 0;                 // spins in a row that did not pay
-  uint32_t skip_ = 0;                     // so many more waits are slept through for that
-  uint32_t quick_yields_ = kQuickYields;  // since the last one that took long
-  Duration pause_ = kPauseMin;
-  Time paused_until_ = Time::min();
+  uint32_t failures_ = 0;  // spins in a row that were in vain
+  uint32_t skip_ = 0;      // so many more waits are slept through for that
+  uint32_t strain_ = 0;    // from yields that took long; more than kStrain: not an accident
+  Backoff pause_;
+  Backoff stay_;  // after a move
 };
 
 // Asks up to 16 times, which takes a fraction of a microsecond: for questions that cost less than looking at the clock.
@@ -72,8 +82,9 @@ bool ask_for_a_moment(Question&& question) {
 // sleep. It gives its turn away now and then. Ends when it goes out of scope.
 class Spin {
  public:
-  // A null policy: never spins.
-  Spin(SpinPolicy* policy, Time until);
+  // A null policy: never spins. `moves`: the thread leaves a core that it shares with the one that it waits for. Of two
+  // that wait for each other only one may, or they meet again on the next one.
+  Spin(SpinPolicy* policy, Time until, bool moves);
   ~Spin();
   Spin(const Spin&) = delete;
   Spin& operator=(const Spin&) = delete;
@@ -82,8 +93,10 @@ class Spin {
 
  private:
   SpinPolicy* const policy_;
+  const bool moves_;
   Time spin_until_ = Time::min();
   Time yield_at_ = kNever;
+  Duration yield_took_{};  // the last one; zero once it is known that what this waits for did not happen meanwhile
   bool slept_ = true;
 };
 

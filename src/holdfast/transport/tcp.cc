@@ -305,7 +305,7 @@ int TcpTransport::wait_ms(Time until) const {
 }
 
 int TcpTransport::wait(epoll_event* ready, Time until) {
-  Spin spin(spins_ ? &spin_policy_ : nullptr, until);
+  Spin spin(spins_ ? &spin_policy_ : nullptr, until, /*moves=*/false);
   while (spin.again()) {
     const bool input = !looked_at_.empty() && ask_for_a_moment([this] { return rings_have_input(); });
     if (!looked_at_.empty() && ++looks_ % kLooksPerPoll != 0) {

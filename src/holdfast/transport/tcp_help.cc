@@ -88,7 +88,7 @@ HelpSession::Woken HelpSession::sleep(Time until) {
 
 HelpSession::Outcome HelpSession::poll_once(Time until) {
   using Read = TcpConnection::Read;
-  Spin spin(transport_.spins_ ? &connection_->helper_spin() : nullptr, until);
+  Spin spin(transport_.spins_ ? &connection_->helper_spin() : nullptr, until, /*moves=*/true);
   for (;;) {
     if (take_interrupt()) return Outcome::interrupted;
     const bool sleeps = !spin.again();
