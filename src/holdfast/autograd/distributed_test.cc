@@ -463,6 +463,36 @@ TEST_F(DistributedTest, AContextThatDoesNotDecodeFailsTheCall) {
   EXPECT_FALSE(peer(1).call<is_in_context>());
 }
 
+// ---- faults
+
+// Every message of contexts and passes fails twice on its way: they are only later.
+TEST(DistributedFaults, MessagesOfPassesAreSentAgain) {
+  TestJob job(3, [](Options& options) {
+    options.faults.messages_to_fail = {
+        "CONTEXT_REACHED", "CLEANUP_AUTOGRAD_CONTEXT", "MARK", "REPORT", "BACKWARD_AUTOGRAD", "DONE", "PASS_ERROR",
+        "PASS_END"};
+    options.faults.num_fail_sends = 2;
+  });
+  for (const Mode mode : {Mode::fast, Mode::smart}) {
+    const Tensor x = leaf();
+    Context context(job[0]);
+    const Tensor y = job[0].peer(1).call<walk>(x, Path{2, 1});
+    context.backward({y.sum()}, {.mode = mode});
+    EXPECT_TRUE(is(context.gradient(x), 72));
+  }
+  for (const Mode mode : {Mode::fast, Mode::smart}) {
+    Context context(job[0]);
+    const Tensor y = job[0].peer(1).call<failing_backward>(leaf());
+    const RemoteError error = expect_throw<RemoteError>([&] { context.backward({y.sum()}, {.mode = mode}); });
+    EXPECT_CONTAINS(error.what(), "no such row");
+  }
+  for (int rank = 0; rank < job.size(); ++rank) {
+    EXPECT_TRUE(eventually([&] { return autograd::debug_info(job[rank]) == autograd::DebugInfo{}; })) << rank;
+  }
+  EXPECT_GT(job[0].stats().faults + job[1].stats().faults + job[2].stats().faults, 20u);
+  job.shutdown();
+}
+
 // ---- processes
 
 // This process has rank 0. Unlike a Worker that is destroyed, a killed one says nothing: its launcher does.

@@ -118,7 +118,9 @@ class MessageFaultsTest : public testing::Test, public FaultsPost {
   static MessagePtr message(Kind kind) {
     auto message = std::make_shared<Message>();
     message->kind = kind;
-    message->body.resize(10);
+    wire::Writer writer(*message);
+    write_call_header(writer, 1, 1);
+    stamp_call(*message, {1}, 1s);
     return message;
   }
   bool fails(MessageFaults& faults, uint64_t content, const WorkerPtr& to, Kind kind = kCall) {
@@ -140,6 +142,8 @@ class MessageFaultsTest : public testing::Test, public FaultsPost {
     KindNames names;
     names.add(kRpcKinds);
     left.push_back(names.name(message->kind) + " " + std::to_string(to->rank.value));
+    wire::Reader reader(*message);
+    time_left_us = read_call_header(reader).timeout_us;
   }
 
   const Time now = Time{} + 1h;
@@ -147,6 +151,7 @@ class MessageFaultsTest : public testing::Test, public FaultsPost {
   const WorkerPtr one = worker_of(1);
   const WorkerPtr two = worker_of(2);
   std::vector<std::string> left;
+  uint64_t time_left_us = 0;  // of the last one that left
 };
 using Left = std::vector<std::string>;
 
@@ -200,12 +205,23 @@ TEST_F(MessageFaultsTest, DelaysDoNotAddUp) {
   EXPECT_EQ(hold(faults, kCancel, one), 3u);
   EXPECT_EQ(hold(faults, kCall, two, true), 0u);
   EXPECT_EQ(hold(faults, kReply, two), 1u);
-  EXPECT_TRUE(faults.has_room(one->id(), 20, 40));
-  EXPECT_FALSE(faults.has_room(one->id(), 21, 40));
+  const uint64_t waiting = 2 * message(kCall)->total_bytes();
+  EXPECT_TRUE(faults.has_room(one->id(), 20, waiting + 20));
+  EXPECT_FALSE(faults.has_room(one->id(), 21, waiting + 20));
   EXPECT_EQ(at(faults, 30ms), Left{"REPLY 2"});
   EXPECT_EQ(at(faults, 99ms), Left{});
   EXPECT_EQ(at(faults, 100ms), (Left{"CALL 1", "CALL 1", "CANCEL 1"}));
   EXPECT_TRUE(faults.has_room(one->id(), 100, 40));  // one may always wait
+}
+
+TEST_F(MessageFaultsTest, ACallThatLeavesLateHasLessTimeLeft) {
+  MessageFaults faults = make("messages_to_delay=CALL:300ms peer=worker2 messages_to_delay=CALL:2s");
+  hold(faults, kCall, one, true);
+  at(faults, 300ms);
+  EXPECT_EQ(time_left_us, 700'000u);
+  hold(faults, kCall, two, true);
+  at(faults, 2s);
+  EXPECT_EQ(time_left_us, 1u);  // 0 would be no limit
 }
 
 TEST_F(MessageFaultsTest, WhatIsForTheLostIsForgotten) {

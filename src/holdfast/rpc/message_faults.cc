@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <holdfast/rpc/function.h>
+#include <holdfast/rpc/messages.h>
 
 namespace holdfast {
 
@@ -74,6 +75,7 @@ uint64_t MessageFaults::hold(Time now, const WorkerInfo& self, const WorkerPtr& 
     if (faults->second.delay > Duration::zero()) {
       ++count_;
       waiting.at = after(now, faults->second.delay);
+      if (windowed) waiting.message = delayed_call(*message, faults->second.delay);
     }
     if (!windowed && faults->second.fails > 0) {
       ++count_;

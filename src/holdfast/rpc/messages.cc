@@ -16,6 +16,7 @@ constexpr size_t kFlagsAt = 0;
 constexpr size_t kCallAt = 1;
 constexpr uint8_t kUint64 = 0xcf;
 constexpr size_t kUint64Bytes = 9;
+constexpr size_t kTimeLeftAt = kCallAt + kUint64Bytes;
 constexpr uint8_t kKnownFlags = 7;
 
 void fill_in(Message& message, size_t at, uint64_t value) {
@@ -41,7 +42,7 @@ void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signatu
 void stamp_call(Message& message, CallId call, Duration time_left) {
   const int64_t left_us = std::chrono::duration_cast<std::chrono::microseconds>(time_left).count();
   fill_in(message, kCallAt, call.value);
-  fill_in(message, kCallAt + kUint64Bytes,
+  fill_in(message, kTimeLeftAt,
           time_left == Duration::max() ? 0 : static_cast<uint64_t>(std::max<int64_t>(left_us, 1)));
 }
 
@@ -53,6 +54,16 @@ CallHeader read_call_header(wire::Reader& reader) {
   header.function = reader.unsigned_integer();
   header.signature = reader.unsigned_integer();
   return header;
+}
+
+std::shared_ptr<Message> delayed_call(const Message& message, Duration delay) {
+  auto late = std::make_shared<Message>(message);
+  wire::Reader reader(message);
+  const uint64_t left_us = read_call_header(reader).timeout_us;
+  HOLDFAST_CHECK(reader.ok());
+  const auto delay_us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(delay).count());
+  if (left_us != 0) fill_in(*late, kTimeLeftAt, left_us > delay_us ? left_us - delay_us : 1);
+  return late;
 }
 
 void write_reply_header(wire::Writer& writer, CallId call) {

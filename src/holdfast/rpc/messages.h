@@ -34,6 +34,8 @@ struct CallHeader {
 void write_call_header(wire::Writer& writer, uint64_t function, uint64_t signature);
 void stamp_call(Message& message, CallId call, Duration time_left);
 CallHeader read_call_header(wire::Reader& reader);
+// The same call, which leaves so much later than it was stamped for.
+std::shared_ptr<Message> delayed_call(const Message& message, Duration delay);
 
 // What stands before the result in a REPLY: the call, then 0, or a Code and the rest of a Failure.
 void write_reply_header(wire::Writer& writer, CallId call);

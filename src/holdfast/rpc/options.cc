@@ -91,8 +91,19 @@ bool stays_on_loopback(const std::string& bind) {
 
 }  // namespace
 
-Options Options::from_env() {
+Options Options::habits_from_env() {
   Options options;
+  if (auto threads = number("HOLDFAST_HANDLER_THREADS", 1, 4096)) options.handler_threads = static_cast<int>(*threads);
+  if (auto shared = number("HOLDFAST_SHARED_MEMORY", 0, 1)) options.shared_memory = *shared == 1;
+  if (auto spin = number("HOLDFAST_SPIN", 0, 1)) options.spin = *spin == 1;
+  if (const std::string faults = variable("HOLDFAST_FAULTS"); !faults.empty()) {
+    options.faults = FaultOptions::load(faults);
+  }
+  return options;
+}
+
+Options Options::from_env() {
+  Options options = habits_from_env();
   if (!variable("HOLDFAST_RANK").empty() || !variable("HOLDFAST_WORLD_SIZE").empty()) {
     read_holdfast(options);
   } else if (!variable("RANK").empty()) {
@@ -109,12 +120,6 @@ Options Options::from_env() {
   options.advertise = variable("HOLDFAST_ADVERTISE");
   options.security = Security::from_env().take();
   if (auto lease_ms = number("HOLDFAST_LEASE_MS", 1, INT32_MAX)) options.lease = std::chrono::milliseconds(*lease_ms);
-  if (auto threads = number("HOLDFAST_HANDLER_THREADS", 1, 4096)) options.handler_threads = static_cast<int>(*threads);
-  if (auto shared = number("HOLDFAST_SHARED_MEMORY", 0, 1)) options.shared_memory = *shared == 1;
-  if (auto spin = number("HOLDFAST_SPIN", 0, 1)) options.spin = *spin == 1;
-  if (const std::string faults = variable("HOLDFAST_FAULTS"); !faults.empty()) {
-    options.faults = FaultOptions::load(faults);
-  }
   return options;
 }
 

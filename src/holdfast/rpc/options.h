@@ -83,6 +83,8 @@ struct Options {
   // Reads HOLDFAST_* (set by `holdfast run`), else torchrun's, Slurm's or Open MPI's variables. With none of
   // them: a world of one. Throws InvalidArgument naming the variable that makes no sense.
   static Options from_env();
+  // Of these variables only those that say how a worker works, not who it is or where its job is.
+  static Options habits_from_env();
 };
 
 // Throws InvalidArgument for what cannot be.
