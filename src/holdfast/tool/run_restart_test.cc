@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <holdfast/base/error.h>
-#include <holdfast/rpc/rpc_test_support.h>
 #include <holdfast/tool/fd.h>
 #include <holdfast/tool/launcher_test_support.h>
-#include <holdfast/transport/address.h>
+#include <holdfast/tool/role_test_support.h>
 
 namespace holdfast {
 namespace {
@@ -238,12 +237,6 @@ int join_and_serve() {
 }
 const Role join_role("join_and_serve", join_and_serve);
 
-// A script's last line that makes the shell a worker in that role.
-std::string play(const std::string& role) {
-  return std::string("exec env ") + test::kRoleVariable + "=" + role + " " +
-         std::filesystem::read_symlink("/proc/self/exe").string();
-}
-
 // With a lease of an hour the new worker can join only because the launcher has declared the old one lost before.
 TEST(RunRestart, TheNewWorkerJoinsAtOnceAndIsANewOne) {
   TempFolder folder;
@@ -290,10 +283,7 @@ TEST(RunRestart, AWorkerThatCannotJoinUsesUpTheRestarts) {
 
 // Nobody tells the coordinator, which is with the other launcher: the new worker comes when the lease is over.
 TEST(RunRestart, OnAnotherMachineAfterTheLease) {
-  Result<Listener> free_port = open_listener({});
-  ASSERT_TRUE(free_port.ok());
-  const std::string address = free_port->bound.text();
-  ::close(free_port->fd);
+  const std::string address = free_rendezvous();
   const auto options = [&](const std::string& node) -> std::vector<std::string> {
     return {"--nnodes", "2", "--node-rank", node, "--rendezvous", address, "--lease", "3", "--restart", "8"};
   };
