@@ -99,7 +99,7 @@ std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int
                                           const std::map<std::string, double>& messages_to_delay, py::object on_held,
                                           bool open) {
   // No coordinator: a launcher has said in the environment where it is, and who this is.
-  Options options = coordinator.empty() ? Options::from_env() : Options();
+  Options options = coordinator.empty() ? Options::from_env() : Options::habits_from_env();
   if (!coordinator.empty()) {
     options.rank = rank;
     options.world_size = world_size;
@@ -111,8 +111,10 @@ std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int
   options.timeout = duration_of(timeout_s);
   options.join_timeout = duration_of(join_timeout_s);
   options.allowed_operators = {"aten::*"};  // who may call Python functions here may call all of these
-  options.faults.messages_to_fail = messages_to_fail;
-  options.faults.num_fail_sends = static_cast<uint32_t>(num_fail_sends);
+  if (!messages_to_fail.empty()) {
+    options.faults.messages_to_fail = messages_to_fail;
+    options.faults.num_fail_sends = static_cast<uint32_t>(num_fail_sends);
+  }
   for (const auto& [kind, delay_s] : messages_to_delay) options.faults.messages_to_delay[kind] = duration_of(delay_s);
   if (!on_held.is_none()) {
     options.on_held_at_shutdown = [held = Held(std::move(on_held))](const std::string& text) {

@@ -70,6 +70,7 @@ class Agent:
         elif self.is_static_group:
             coordinator = self._find_coordinator(store, name, rank, world_size, options)
             self.worker = self._join(coordinator, name, rank, world_size, options, _JOIN_TIMEOUT_S)
+            self._wait_until_all_have_joined(store, rank, world_size)
         else:
             self.worker = self._join_open(store, name, rank, options)
         self.info = WorkerInfo(self.worker.name, self.worker.rank)
@@ -113,7 +114,7 @@ class Agent:
 
     def _join(self, coordinator, name, rank, world_size, options, join_timeout_s):
         faults = isinstance(options, FaultyTensorPipeRpcBackendOptions)
-        delays = {_kind(kind): delay_s for kind, delay_s in options.messages_to_delay.items()} if faults else {}
+        self._delays_s = {_kind(kind): delay_s for kind, delay_s in options.messages_to_delay.items()} if faults else {}
         self._kinds_to_fail = sorted({_kind(kind) for kind in options.messages_to_fail}) if faults else []
         return _core.Worker(
             name=name,
@@ -126,10 +127,16 @@ class Agent:
             join_timeout_s=join_timeout_s,
             messages_to_fail=self._kinds_to_fail,
             num_fail_sends=options.num_fail_sends if faults else 1,
-            messages_to_delay=delays,
+            messages_to_delay=self._delays_s,
             on_held=self._on_held,
             open=not self.is_static_group,
         )
+
+    def _wait_until_all_have_joined(self, store, rank, world_size):
+        """A program that ends at once must not take the coordinator from those that do not know yet that they are in."""
+        store.set(f"joined/{rank}", "")
+        if self._hosted is not None:
+            store.wait([f"joined/{other}" for other in range(world_size)])
 
     @staticmethod
     def _check_names(names):
@@ -149,6 +156,10 @@ class Agent:
     def fails_to_itself(self, info, kind) -> bool:
         """Whether such a message to this very worker is one that fails on purpose: the core sends none."""
         return info.id == self.info.id and kind in self._kinds_to_fail
+
+    def delay_to_itself(self, info, kind) -> float:
+        """How many seconds such a message to this very worker is to be late, on purpose."""
+        return self._delays_s.get(kind, 0) if info.id == self.info.id else 0
 
     @property
     def running(self) -> bool:

@@ -197,7 +197,15 @@ def remote(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     _check_callable(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
+    delay_s = state._agent.delay_to_itself(info, "REMOTE_CALL")
+    if delay_s > 0:
+        callee, args, kwargs = _callee(_run_late)[0], (delay_s, func, args or (), kwargs or {}), None
     return _start_remote(info, callee, name, args, kwargs, timeout)
+
+
+def _run_late(delay_s, func, args, kwargs):
+    time.sleep(delay_s)
+    return func(*args, **kwargs)
 
 
 def _start_remote(info, callee, name, args, kwargs, timeout):
@@ -286,8 +294,6 @@ def _tell_followers(sequence_id, followers, objects, timeout):
     for name, future in futures.items():
         try:
             future.wait()
-        except _core.WorkerLost:
-            pass  # it needs to know nothing any more
         except RuntimeError as error:
             errors.append((name, error))
     if errors:
