@@ -9,24 +9,12 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include <fmt/format.h>
-
 namespace holdfast::bench {
 
 double Latencies::percentile(double p) {
   const size_t at = std::min(us_.size() - 1, static_cast<size_t>(p * static_cast<double>(us_.size())));
   std::nth_element(us_.begin(), us_.begin() + static_cast<std::ptrdiff_t>(at), us_.end());
   return us_[at];
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-std::string with_spread(const std::vector<double>& values, int digits) {
-  const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  return fmt::format("{:.{}f} ({:.{}f}-{:.{}f})", median(values), digits, *low, digits, *high, digits);
 }
 
 Child::Child(const std::function<void()>& body) : pid_(fork()) {
@@ -45,11 +33,6 @@ Child::Child(const std::function<void()>& body) : pid_(fork()) {
 Child::~Child() {
   kill(pid_, SIGTERM);
   waitpid(pid_, nullptr, 0);
-}
-
-void print_row(const std::string& what, const std::string& value) {
-  fmt::print("  {:<58} {}\n", what, value);
-  std::fflush(stdout);
 }
 
 }  // namespace holdfast::bench

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "report.h"
+
 namespace holdfast::bench {
 
 struct Settings {
@@ -20,7 +22,7 @@ struct Settings {
 struct Benchmark {
   std::string name;
   std::string what;
-  std::function<void(const Settings&)> run;
+  std::function<void(const Settings&, Report&)> run;
 };
 
 // Latencies of one round, in microseconds.
@@ -37,10 +39,6 @@ class Latencies {
   std::vector<double> us_;
 };
 
-double median(std::vector<double> values);
-// "1.21 (1.15-1.30)": the median and the range of the rounds.
-std::string with_spread(const std::vector<double>& values, int digits);
-
 // A child process that runs `body` and is ended when this object goes.
 class Child {
  public:
@@ -52,7 +50,5 @@ class Child {
  private:
   pid_t pid_;
 };
-
-void print_row(const std::string& what, const std::string& value);
 
 }  // namespace holdfast::bench

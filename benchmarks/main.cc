@@ -1,4 +1,5 @@
-// holdfast_bench [--list] [--quick] [NAME...]: runs the benchmarks named, or all.
+// holdfast_bench [--list] [--quick] [--out FOLDER] [--versions TEXT] [NAME...]: runs the benchmarks named, or all; with
+// --out, also writes their results there. --versions: of what they are compared with, to be written beside them.
 #include <sys/utsname.h>
 
 #include <cstdio>
@@ -28,7 +29,7 @@ int usage() {
   return 2;
 }
 
-void describe_machine() {
+std::string describe_system() {
   utsname system{};
   uname(&system);
   std::string model = "unknown processor";
@@ -39,8 +40,8 @@ void describe_machine() {
       break;
     }
   }
-  fmt::print("{} {}, {} x {}; medians of the rounds, with their range\n", system.sysname, system.release,
-             std::thread::hardware_concurrency(), model);
+  return fmt::format("Holdfast {}, {} {}, {} x {}", HOLDFAST_VERSION, system.sysname, system.release,
+                     std::thread::hardware_concurrency(), model);
 }
 
 }  // namespace
@@ -48,6 +49,7 @@ void describe_machine() {
 int main(int argc, char** argv) {
   Settings settings;
   std::vector<std::string> names;
+  std::string folder, versions;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--list") {
@@ -56,6 +58,10 @@ int main(int argc, char** argv) {
     }
     if (word == "--quick") {
       settings.quick = true;
+    } else if (word == "--out" && i + 1 < argc) {
+      folder = argv[++i];
+    } else if (word == "--versions" && i + 1 < argc) {
+      versions = argv[++i];
     } else if (word.starts_with('-')) {
       return usage();
     } else {
@@ -77,9 +83,12 @@ int main(int argc, char** argv) {
   if (chosen.empty()) {
     for (const Benchmark& benchmark : kBenchmarks) chosen.push_back(&benchmark);
   }
-  describe_machine();
+  const std::string system = describe_system() + (versions.empty() ? "" : "; ") + versions;
+  fmt::print("{}; medians of the rounds, with their range\n", system);
   for (const Benchmark* benchmark : chosen) {
     fmt::print("{}: {}\n", benchmark->name, benchmark->what);
-    benchmark->run(settings);
+    Report report(benchmark->name, system);
+    benchmark->run(settings, report);
+    if (!folder.empty()) report.write_files(folder);
   }
 }

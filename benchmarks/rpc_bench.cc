@@ -61,14 +61,14 @@ class RoundTrip {
     p99_.push_back(latencies.percentile(0.99));
   }
   const std::vector<double>& p50() const { return p50_; }
-  void print(const std::string& what) const {
-    print_row(what + ", p50 (us)", with_spread(p50_, 1));
-    print_row(what + ", p99 (us)", with_spread(p99_, 1));
+  void tell(Report& report, const std::string& what) const {
+    report.add(what + ", p50", "us", p50_, 1);
+    report.add(what + ", p99", "us", p99_, 1);
   }
-  void print_ratio(const std::string& what, const RoundTrip& floor) const {
+  void tell_ratio(Report& report, const std::string& what, const RoundTrip& floor) const {
     std::vector<double> ratios;
     for (size_t i = 0; i < p50_.size(); ++i) ratios.push_back(p50_[i] / floor.p50_[i]);
-    print_row(what, with_spread(ratios, 2));
+    report.add(what, "ratio", ratios, 2);
   }
 
  private:
@@ -103,8 +103,8 @@ class Calls final : public RoundTrip {
     }
   }
   void round_of_many(size_t count) { rates_.push_back(calls_per_second(pair_.peer(), count, 128)); }
-  void print_rate(const std::string& what) const {
-    print_row(what + ": calls per second, 128 in flight, one caller thread", with_spread(rates_, 0));
+  void tell_rate(Report& report, const std::string& what) const {
+    report.add(what + ": calls, 128 in flight, one caller thread", "per second", rates_, 0);
   }
 
  private:
@@ -139,7 +139,7 @@ class Crowd final : public RoundTrip {
 
 }  // namespace
 
-void run_rpc(const Settings& settings) {
+void run_rpc(const Settings& settings, Report& report) {
   const size_t crowd = 2 * std::max(1u, std::thread::hardware_concurrency());
   using Waiting = RawTcpEcho::Waiting;
   Raw sleeping(Waiting::sleeps), spinning(Waiting::spins);
@@ -158,26 +158,26 @@ void run_rpc(const Settings& settings) {
     for (Calls* one : {&shared, &tcp, &tls}) one->round_of_many(settings.scaled(200000));
     for (RoundTrip* one : crowded) one->round(settings.scaled(2000));
   }
-  sleeping.print("raw TCP round trip, 64 bytes, sleeping");
-  spinning.print("raw TCP round trip, 64 bytes, spinning");
-  shared.print("shared memory: call of 64 bytes");
-  shared.print_ratio("shared memory / raw spinning TCP, p50", spinning);
-  tcp.print("TCP: call of 64 bytes");
-  tcp.print_ratio("TCP / raw spinning TCP, p50 (aim: 1.5)", spinning);
-  tcp_asleep.print("TCP, sleeping: call of 64 bytes");
-  tcp_asleep.print_ratio("TCP, sleeping / raw sleeping TCP, p50", sleeping);
-  tls.print("TLS: call of 64 bytes");
-  tls.print_ratio("TLS / TCP, p50 (bound: 1.5)", tcp);
-  shared.print_rate("shared memory");
-  tcp.print_rate("TCP");
-  tls.print_rate("TLS");
-  raw_crowd.print(fmt::format("{} pairs at once: raw TCP, sleeping", crowd));
-  shared_crowd.print(fmt::format("{} pairs at once: call, shared memory", crowd));
-  shared_crowd.print_ratio("  / raw, p50 (aim: 1.3)", raw_crowd);
-  tcp_crowd.print(fmt::format("{} pairs at once: call, TCP", crowd));
-  tcp_crowd.print_ratio("  / raw, p50 (aim: 1.3)", raw_crowd);
-  asleep_crowd.print(fmt::format("{} pairs at once: call, TCP, sleeping", crowd));
-  tcp_crowd.print_ratio("spinning / sleeping, p50", asleep_crowd);
+  sleeping.tell(report, "raw TCP round trip, 64 bytes, sleeping");
+  spinning.tell(report, "raw TCP round trip, 64 bytes, spinning");
+  shared.tell(report, "shared memory: call of 64 bytes");
+  shared.tell_ratio(report, "shared memory / raw spinning TCP, p50", spinning);
+  tcp.tell(report, "TCP: call of 64 bytes");
+  tcp.tell_ratio(report, "TCP / raw spinning TCP, p50 (aim: 1.5)", spinning);
+  tcp_asleep.tell(report, "TCP, sleeping: call of 64 bytes");
+  tcp_asleep.tell_ratio(report, "TCP, sleeping / raw sleeping TCP, p50", sleeping);
+  tls.tell(report, "TLS: call of 64 bytes");
+  tls.tell_ratio(report, "TLS / TCP, p50 (bound: 1.5)", tcp);
+  shared.tell_rate(report, "shared memory");
+  tcp.tell_rate(report, "TCP");
+  tls.tell_rate(report, "TLS");
+  raw_crowd.tell(report, fmt::format("{} pairs at once: raw TCP, sleeping", crowd));
+  shared_crowd.tell(report, fmt::format("{} pairs at once: call, shared memory", crowd));
+  shared_crowd.tell_ratio(report, "shared memory / raw of as many, p50 (aim: 1.3)", raw_crowd);
+  tcp_crowd.tell(report, fmt::format("{} pairs at once: call, TCP", crowd));
+  tcp_crowd.tell_ratio(report, "TCP / raw of as many, p50 (aim: 1.3)", raw_crowd);
+  asleep_crowd.tell(report, fmt::format("{} pairs at once: call, TCP, sleeping", crowd));
+  tcp_crowd.tell_ratio(report, "spinning / sleeping, p50", asleep_crowd);
 }
 
 }  // namespace holdfast::bench

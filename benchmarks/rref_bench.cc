@@ -103,7 +103,7 @@ void settle(Worker& worker) {
 
 }  // namespace
 
-void run_rref(const Settings& settings) {
+void run_rref(const Settings& settings, Report& report) {
   // The children are forked before this process has any thread.
   int address_pipe[2];
   if (pipe(address_pipe) != 0) throw std::runtime_error("pipe failed");
@@ -152,10 +152,10 @@ void run_rref(const Settings& settings) {
     other.call<drop_forks>();
     while (owner.call<cost>().forks > 1) usleep(1000);
   }
-  print_row("remote + to_here per second, 128 in flight, one thread", with_spread(fetches, 0));
-  print_row("create + share + drop per second, 128 in flight", with_spread(shares, 0));
-  print_row("control messages per create + share + drop", with_spread(messages, 2));
-  print_row("owner's bytes per live fork", with_spread(bytes, 0));
+  report.add("remote + to_here, 128 in flight, one thread", "per second", fetches, 0);
+  report.add("create + share + drop, 128 in flight", "per second", shares, 0);
+  report.add("control messages for one create + share + drop", "messages", messages, 2);
+  report.add("owner's memory for one live fork", "bytes", bytes, 0);
   worker.shutdown(kForever);
 }
 

@@ -29,7 +29,7 @@ uint64_t pass_messages_sent_here() { return Backwards::of(current_worker().host(
 
 }  // namespace
 
-void run_autograd(const Settings& settings) {
+void run_autograd(const Settings& settings, Report& report) {
   WorkerPair pair([](Options&) { at::set_num_threads(1); });
   PeerProcess original({"autograd_original.py"}, "python3-torch and python3-numpy");
   pair.start();
@@ -72,18 +72,16 @@ void run_autograd(const Settings& settings) {
     theirs.push_back(original.ask(fmt::format("steps {}", settings.scaled(200))));
     ratio.push_back(smart.back() / theirs.back());
   }
-  print_row("training steps per second, SMART", with_spread(smart, 0));
-  print_row("training steps per second, FAST", with_spread(fast, 0));
+  report.add("training steps, SMART", "per second", smart, 0);
+  report.add("training steps, FAST", "per second", fast, 0);
   if (original.there()) {
-    print_row("the same with torch.distributed.rpc (Python)", with_spread(theirs, 0));
-    print_row("ratio, SMART (aim 10)", with_spread(ratio, 1));
+    report.add("the same with torch.distributed.rpc (Python)", "per second", theirs, 0);
+    report.add("SMART / torch.distributed.rpc (aim 10)", "ratio", ratio, 1);
   } else {
     fmt::print("  torch.distributed.rpc is not here to compare with: {}\n", original.why_not());
   }
-  print_row("messages per pass and its context's end, SMART",
-            fmt::format("{:.2f}", messages_per_step(autograd::Mode::smart)));
-  print_row("messages per pass and its context's end, FAST",
-            fmt::format("{:.2f}", messages_per_step(autograd::Mode::fast)));
+  report.add("a pass and its context's end, SMART", "messages", {messages_per_step(autograd::Mode::smart)}, 2);
+  report.add("a pass and its context's end, FAST", "messages", {messages_per_step(autograd::Mode::fast)}, 2);
   layer = {};
 }
 

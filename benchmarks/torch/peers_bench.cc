@@ -20,8 +20,9 @@ Bytes give_back(Bytes bytes) { return bytes; }
 int64_t take_whole(const at::Tensor& tensor) { return tensor.numel(); }
 
 struct Work {
-  std::string name;     // as a peer is asked for it
-  std::string heading;  // of its column
+  std::string name;  // as a peer is asked for it
+  std::string heading;
+  std::string unit;
   size_t bytes;
   size_t count;
   size_t in_flight;
@@ -110,7 +111,7 @@ std::string times_better(const Work& work, const std::vector<double>& ours, cons
 
 }  // namespace
 
-void run_peers(const Settings& settings) {
+void run_peers(const Settings& settings, Report& report) {
   // All fork, so all of them before any has threads.
   std::vector<std::unique_ptr<Contender>> contenders;
   contenders.push_back(std::make_unique<Ours>("Holdfast, shared memory", true));
@@ -134,9 +135,9 @@ void run_peers(const Settings& settings) {
   });
 
   const std::vector<Work> works = {
-      {"latency", "64 bytes there and back, p50 (us)", 64, settings.scaled(2000), 1, true, 1},
-      {"rate", "calls per second, 64 bytes, 128 in flight", 64, settings.scaled(20000), 128, false, 0},
-      {"large", "16 MiB one way (GB/s)", 16 << 20, settings.scaled(60), 4, false, 2},
+      {"latency", "64 bytes there and back, p50", "us", 64, settings.scaled(2000), 1, true, 1},
+      {"rate", "calls of 64 bytes, 128 in flight", "per second", 64, settings.scaled(20000), 128, false, 0},
+      {"large", "16 MiB one way", "GB/s", 16 << 20, settings.scaled(60), 4, false, 2},
   };
   for (const Work& work : works) {
     std::vector<std::vector<double>> results(contenders.size());
@@ -144,10 +145,12 @@ void run_peers(const Settings& settings) {
     for (size_t round = 0; round < settings.rounds(); ++round) {
       for (size_t i = 0; i < contenders.size(); ++i) results[i].push_back(contenders[i]->run(work));
     }
-    fmt::print("  {}; then how many times better Holdfast over TCP is, and through shared memory\n", work.heading);
+    fmt::print("  {} ({}); then how many times better Holdfast over TCP is, and through shared memory\n", work.heading,
+               work.unit);
     for (size_t i = 0; i < contenders.size(); ++i) {
       fmt::print("    {:<32} {:<30} {:<22} {}\n", contenders[i]->name(), with_spread(results[i], work.digits),
                  times_better(work, results[1], results[i]), times_better(work, results[0], results[i]));
+      report.keep(contenders[i]->name(), work.unit, results[i], work.digits);
     }
     std::fflush(stdout);
   }

@@ -63,7 +63,7 @@ std::string size_text(uint64_t bytes) {
 
 }  // namespace
 
-void run_tensor(const Settings& settings) {
+void run_tensor(const Settings& settings, Report& report) {
   // Children are forked before this process has any thread.
   WorkerPair tcp([](Options&options) { options.shared_memory = false; }), shared;
   RawStream raw;
@@ -86,12 +86,12 @@ void run_tensor(const Settings& settings) {
       over_shared_memory.push_back(send(shared_peer, tensor, count));
     }
     const std::string size = size_text(bytes);
-    print_row(size + " raw socket, GB/s", with_spread(raw_socket, 2));
-    print_row(size + " tensor, TCP, GB/s", with_spread(over_tcp, 2));
-    print_row(size + " TCP / raw socket (aim 0.85 from 1 MiB)", with_spread(ratios(over_tcp, raw_socket), 2));
-    print_row(size + " memcpy, GB/s", with_spread(one_copy, 2));
-    print_row(size + " tensor, shared memory, GB/s", with_spread(over_shared_memory, 2));
-    print_row(size + " shared memory / memcpy", with_spread(ratios(over_shared_memory, one_copy), 2));
+    report.add(size + " raw socket", "GB/s", raw_socket, 2);
+    report.add(size + " tensor, TCP", "GB/s", over_tcp, 2);
+    report.add(size + " TCP / raw socket (aim 0.85 from 1 MiB)", "ratio", ratios(over_tcp, raw_socket), 2);
+    report.add(size + " memcpy", "GB/s", one_copy, 2);
+    report.add(size + " tensor, shared memory", "GB/s", over_shared_memory, 2);
+    report.add(size + " shared memory / memcpy", "ratio", ratios(over_shared_memory, one_copy), 2);
   }
 }
 
