@@ -5,7 +5,7 @@ import functools
 import logging
 import threading
 import time
-from typing import Any, Dict, Set
+from typing import Any, Callable, Dict, Set
 
 import torch
 
@@ -199,13 +199,20 @@ def remote(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     callee, name = _callee(func)
     delay_s = state._agent.delay_to_itself(info, "REMOTE_CALL")
     if delay_s > 0:
-        callee, args, kwargs = _callee(_run_late)[0], (delay_s, func, args or (), kwargs or {}), None
+        call = functools.partial(func, *(args or ()), **(kwargs or {}))
+        key = id(call)
+        _late_calls[key] = call
+        callee, args, kwargs = _callee(_run_late)[0], (delay_s, key), None
     return _start_remote(info, callee, name, args, kwargs, timeout)
 
 
-def _run_late(delay_s, func, args, kwargs):
+_late_calls: Dict[int, Callable] = {}  # of this process to itself: functions of TorchScript cannot be pickled
+
+
+def _run_late(delay_s, key):
+    call = _late_calls.pop(key)
     time.sleep(delay_s)
-    return func(*args, **kwargs)
+    return call()
 
 
 def _start_remote(info, callee, name, args, kwargs, timeout):
