@@ -1,4 +1,6 @@
 // Tensors to a message and back: what must be the same afterwards, what is shared, what is copied, what is refused.
+#include <ATen/core/grad_mode.h>
+
 #include <fstream>
 #include <map>
 #include <set>
