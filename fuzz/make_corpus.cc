@@ -78,6 +78,23 @@ void frames() {
   write("frame", "large", Output().append(ByteView(stream(2, {large}).bytes()).first(300)));
 }
 
+void rings() {
+  constexpr size_t kWrite = 0, kRead = 2, kFallAsleep = 4, kWaitForRoom = 5, kWake = 6, kScribble = 7;
+  Output honest;
+  for (size_t side : {0, 1, 0, 0, 0}) {
+    honest.byte(kFallAsleep).byte(1 - side).byte(kWrite).byte(side).two_bytes(50'000).byte(kWake).byte(side);
+    honest.byte(kWaitForRoom).byte(side).byte(kRead).byte(1 - side).two_bytes(30'000).byte(kWake).byte(1 - side);
+  }
+  write("rings", "honest", honest);
+  Output hostile;
+  hostile.byte(kWrite).byte(0).two_bytes(9'000);
+  for (size_t field : {0, 128, 256, 384, 2048, 2176}) {
+    hostile.byte(kScribble).byte(0).two_bytes(field).append(Bytes(8, uint8_t{0xff}));
+    hostile.byte(kRead).byte(1).two_bytes(9'000).byte(kWrite).byte(1).two_bytes(9'000).byte(kFallAsleep).byte(0);
+  }
+  write("rings", "hostile", hostile);
+}
+
 template <class T>
 void value(const std::string& name, uint8_t which, const T& value) {
   write("value", name, Output().byte(which).append(wire::encode_message({}, value).body));
@@ -402,6 +419,7 @@ int main(int argc, char** argv) {
   using namespace holdfast::fuzz;
   root = argv[1];
   frames();
+  rings();
   values();
   handshakes();
   link_pairs();
