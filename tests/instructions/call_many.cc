@@ -1,0 +1,46 @@
+// Two workers of one process, of which one calls the other so many times, one call after the other: for
+// ../instructions_test, which counts what that takes. Nobody spins, so that the count hangs on the work alone.
+#include <holdfast/holdfast.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <holdfast/cluster/coordinator_server.h>
+
+namespace {
+
+using namespace holdfast;
+
+Bytes echo(Bytes bytes) { return bytes; }
+
+std::unique_ptr<Worker> join(const std::string& coordinator, int rank) {
+  Options options;
+  options.rank = rank;
+  options.world_size = 2;
+  options.coordinator = coordinator;
+  options.spin = false;
+  options.shared_memory = false;
+  return std::make_unique<Worker>(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: call_many COUNT\n");
+    return 2;
+  }
+  CoordinatorServer coordinator({.world_size = 2}, {});
+  std::unique_ptr<Worker> caller, callee;
+  std::thread joining([&] { callee = join(coordinator.address(), 1); });
+  caller = join(coordinator.address(), 0);
+  joining.join();
+  const Peer peer = caller->peer(1);
+  const Bytes payload(64);
+  for (int left = std::stoi(argv[1]); left > 0; --left) peer.call<echo>(payload);
+  std::thread leaving([&] { callee->shutdown(kForever); });
+  caller->shutdown(kForever);
+  leaving.join();
+}
