@@ -1,11 +1,11 @@
 // Tensors to a message and back: what must be the same afterwards, what is shared, what is copied, what is refused.
 #include <ATen/core/grad_mode.h>
 
-#include <fstream>
 #include <map>
 #include <set>
 
 #include <holdfast/tensor/make_tensor.h>
+#include <holdfast/tensor/peak_test_support.h>
 #include <holdfast/tensor/tensor_test_support.h>
 #include <holdfast/wire/wire_test_support.h>
 
@@ -209,22 +209,10 @@ TEST(TensorTable, MemoryThatIsNotAlignedIsCopied) {
   EXPECT_TRUE(got[0].equal(at::arange(100, at::kDouble)));
 }
 
-// The most memory that the process has had since reset_peak(). Sees every copy, whoever made it and however short it
-// lived, for to copy is to touch.
-uint64_t peak_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    uint64_t kib = 0;
-    if (word == "VmHWM:" && status >> kib) return kib * 1024;
-  }
-  return 0;
-}
-
 uint64_t peak_growth(const std::function<void()>& work) {
-  std::ofstream("/proc/self/clear_refs") << "5";
-  const uint64_t before = peak_bytes();
+  const PeakMemory peak;
   work();
-  return peak_bytes() - before;
+  return peak.growth();
 }
 
 TEST(TensorTable, LargeTensorsAreNotCopied) {
