@@ -331,8 +331,23 @@ void LocalPass::run_interior(State& state, variable_list inputs) {
     check_count(outputs, edges);
   }
   if (!options_.retain_graph) function.release_variables();
+  keep_shared(outputs, edges);
   for (size_t i = 0; i < edges.size(); ++i) {
     receive_at(edges[i], std::move(outputs[i]), state.kind != Kind::send || state.reached[i]);
+  }
+}
+
+// What a function gives to several leaves becomes no leaf's own, not that of the last one either.
+void LocalPass::keep_shared(const variable_list& outputs, const edge_list& edges) {
+  const auto is_for_leaf = [&](size_t i) {
+    const auto next = states_.find(edges[i].function.get());
+    return next != states_.end() && next->second.kind == Kind::leaf;
+  };
+  for (size_t i = 0; i + 1 < edges.size(); ++i) {
+    if (!outputs[i].defined() || outputs[i].use_count() == 1 || !is_for_leaf(i)) continue;
+    for (size_t j = i + 1; j < edges.size(); ++j) {
+      if (outputs[j].is_same(outputs[i]) && is_for_leaf(j)) shared_.push_back(outputs[i]);
+    }
   }
 }
 

@@ -118,6 +118,7 @@ class LocalPass {
   std::vector<RecvPtr> walk();
   void take_entered();
   void receive(State& state, uint32_t input, at::Tensor gradient, bool is_reached = true);
+  void keep_shared(const variable_list& outputs, const torch::autograd::edge_list& edges);
   void receive_at(const torch::autograd::Edge& edge, at::Tensor gradient, bool is_reached);
   void run_next(const Deliver& deliver);
   void pass_over(const State& state);
@@ -132,6 +133,7 @@ class LocalPass {
   bool is_running_ = false;  // since the first run()
   bool has_failed_ = false;
   size_t waiting_ = 0;
+  variable_list shared_;  // gradients that several leaves get: kept, so that each copies them
   // Where the walk began: these keep the functions below them alive.
   std::vector<std::shared_ptr<torch::autograd::Node>> sources_;
   // Every function that was walked; none is removed.

@@ -107,6 +107,19 @@ TEST(LocalPass, does_not_take_over_memory_that_others_read) {
   for (const Tensor& each : {w, v, u}) expect_same(split.gradient(each), at::ones({6}, at::kDouble) * 3, 0, "leaf");
 }
 
+TEST(LocalPass, copies_what_one_function_gives_to_several_leaves) {
+  Tensor w = leaf({6}), v = leaf({6});
+  const void* given = nullptr;
+  SplitGraph split;
+  Tensor sum = w + v;
+  sum.register_hook([&](const Tensor& gradient) { given = gradient.data_ptr(); });
+  split.backward({{(sum * at::ones({6}, at::kDouble) * 2).sum()}});
+  ASSERT_NE(given, nullptr);
+  EXPECT_NE(split.gradient(w).data_ptr(), given);
+  EXPECT_NE(split.gradient(v).data_ptr(), given);
+  for (const Tensor& each : {w, v}) expect_same(split.gradient(each), at::ones({6}, at::kDouble) * 2, 0, "leaf");
+}
+
 TEST(GradientMap, takes_over_only_what_nobody_else_sees) {
   Tensor w = leaf({6}), v = leaf({6}), u = leaf({6});
   GradientMap map;
