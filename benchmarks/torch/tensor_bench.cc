@@ -17,7 +17,7 @@ namespace holdfast::bench {
 
 namespace {
 
-constexpr size_t kInFlight = 4;
+constexpr size_t kTensorsInFlight = 4;
 
 int64_t take_tensor(const at::Tensor& tensor) { return tensor.numel(); }
 
@@ -25,7 +25,7 @@ double send(const Peer& peer, const at::Tensor& tensor, size_t count) {
   std::deque<Future<int64_t>> waiting;
   const auto start = std::chrono::steady_clock::now();
   for (size_t i = 0; i < count; ++i) {
-    if (waiting.size() == kInFlight) {
+    if (waiting.size() == kTensorsInFlight) {
       if (waiting.front().take() != tensor.numel()) throw std::runtime_error("the wrong tensor arrived");
       waiting.pop_front();
     }
