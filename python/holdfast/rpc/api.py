@@ -302,7 +302,9 @@ def _tell_followers(sequence_id, followers, objects, timeout):
         try:
             future.wait()
         except RuntimeError as error:
-            errors.append((name, error))
+            # Who was lost before it needs to know nothing any more. Who is lost by it has failed in its own way.
+            if not isinstance(error, _core.WorkerLost) or error.maybe_executed:
+                errors.append((name, error))
     if errors:
         names = [name for name, _ in errors]
         raise RuntimeError(
