@@ -19,8 +19,8 @@
 namespace holdfast::fuzz {
 namespace {
 
-constexpr size_t kMemoryBytes = 4096 + 2 * SharedRings::kRingBytes;  // docs/shared_memory.md
-constexpr size_t kControlBytes = 4096;
+constexpr size_t kControlBytes = 4096;  // docs/shared_memory.md
+constexpr size_t kMemoryBytes = kControlBytes + 2 * SharedRings::kRingBytes;
 
 struct Side {
   std::unique_ptr<SharedRings> rings;
