@@ -22,7 +22,7 @@ std::string call_names(const std::vector<std::string>& names) {
 
 // ---- calls that this worker makes
 
-CallId Calls::start(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Time deadline,
+CallId Calls::start(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Term term,
                     Completion completion) {
   uint32_t slot = 0;
   if (free_slots_.empty()) {
@@ -39,11 +39,10 @@ CallId Calls::start(Step& step, WorkerPtr to, const Function& function, std::sha
   made.active = true;
   made.to = std::move(to);
   made.function = &function;
-  made.started = step.now;
-  made.deadline = deadline;
+  made.term = term;
   made.completion = std::move(completion);
-  made.timer = deadline == kNever ? kNoTimer : timers_.add(deadline, call);
-  stamp_call(*message, call, deadline == kNever ? Duration::max() : deadline - step.now);
+  made.timer = term.deadline == kNever ? kNoTimer : timers_.add(term.deadline, call);
+  stamp_call(*message, call, term.deadline == kNever ? Duration::max() : term.deadline - step.now);
   // A call to oneself may be answered inside send(), but never completes before this returns: `made_` may
   // move, so it is not used after.
   const WorkerPtr target = made.to;
@@ -158,7 +157,7 @@ void Calls::on_time(Step& step) {
     fail(step, call,
          {.code = Code::timeout,
           .message = fmt::format("{} on {} did not answer within {:.3g} s", made.function->name, to->name,
-                                 seconds(made.deadline - made.started))});
+                                 seconds(made.term.deadline - made.term.begun))});
     post_.send(step, to, cancel_message(call), false);
   }
 }

@@ -23,13 +23,19 @@ class Post {
   virtual void grant_credit(Step& step, const WorkerId& from, uint64_t bytes) = 0;
 };
 
+// When a caller began to wait, perhaps for room on the link first, and until when it waits.
+struct Term {
+  Time begun;
+  Time deadline;
+};
+
 class Calls {
  public:
   Calls(Post& post, CallHost& host) : post_(post), host_(host) {}
 
   // Starts a call. `message` comes from write_call_header and the arguments. The completion gets the whole
   // REPLY, or the failure. Returns the call's id, or 0 if it failed at once (the completion runs all the same).
-  CallId start(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Time deadline,
+  CallId start(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Term term,
                Completion completion);
   // Starts a call whose result stays there: there is nothing to wait for. False: that worker is lost.
   bool start_kept(Step& step, const WorkerPtr& to, std::shared_ptr<Message> message, Time deadline);
@@ -73,8 +79,7 @@ class Calls {
     WorkerPtr to;
     const Function* function = nullptr;
     uint64_t number = 0;  // on the link
-    Time started{};
-    Time deadline = kNever;
+    Term term{};
     Completion completion;
   };
   static constexpr uint32_t kNoTimer = UINT32_MAX;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <holdfast/base/random.h>
+#include <holdfast/rpc/rpc_test_support.h>
 #include <holdfast/rpc/signature.h>
 
 namespace holdfast {
@@ -71,7 +72,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
   CallId start(Time deadline = kNever, const WorkerPtr& to = peer(), const Function& function = twice_entry()) {
     CallId call;
     run([&](Step& step) {
-      call = calls_.start(step, to, function, call_message(function, 21), deadline,
+      call = calls_.start(step, to, function, call_message(function, 21), {step.now, deadline},
                           [this](Result<Message> result) { results_.push_back(std::move(result)); });
     });
     return call;
@@ -158,6 +159,20 @@ TEST_F(CallsTest, OnlyTheCalleeMayReply) {
   EXPECT_EQ(calls_.made_count(), 1u);
 }
 
+// The caller gave it two seconds, of which it waited half a one for its turn.
+TEST_F(CallsTest, ATimeoutNamesTheTimeThatTheCallerGave) {
+  const Time begun = now_;
+  now_ += 500ms;
+  run([&](Step& step) {
+    calls_.start(step, peer(), twice_entry(), call_message(twice_entry(), 21), {begun, begun + 2s},
+                 [this](Result<Message> result) { results_.push_back(std::move(result)); });
+  });
+  now_ += 1500ms;
+  run([&](Step& step) { calls_.on_time(step); });
+  ASSERT_EQ(results_.size(), 1u);
+  EXPECT_CONTAINS(results_[0].failure().message, "did not answer within 2 s");
+}
+
 TEST_F(CallsTest, ATimeoutFailsTheCallAndTellsTheCallee) {
   const CallId call = start(now_ + 2s);
   EXPECT_EQ(calls_.next_wakeup(), now_ + 2s);
@@ -165,7 +180,7 @@ TEST_F(CallsTest, ATimeoutFailsTheCallAndTellsTheCallee) {
   run([&](Step& step) { calls_.on_time(step); });
   ASSERT_EQ(results_.size(), 1u);
   EXPECT_EQ(results_[0].failure().code, Code::timeout);
-  EXPECT_NE(results_[0].failure().message.find("on worker1 did not answer within 2 s"), std::string::npos);
+  EXPECT_CONTAINS(results_[0].failure().message, "on worker1 did not answer within 2 s");
   EXPECT_EQ(sent_.back().message->kind, kCancel);
   EXPECT_FALSE(sent_.back().windowed);
   EXPECT_EQ(calls_.next_wakeup(), kNever);

@@ -155,14 +155,14 @@ std::optional<Failure> Node::why_not_start(const Step& step, const WorkerInfo& t
   return std::nullopt;
 }
 
-CallId Node::start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message,
-                        Time deadline, Completion completion) {
-  if (std::optional<Failure> refusal = why_not_start(step, *to, function, *message, deadline)) {
+CallId Node::start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Term term,
+                        Completion completion) {
+  if (std::optional<Failure> refusal = why_not_start(step, *to, function, *message, term.deadline)) {
     step.garbage.push_back(std::move(message));
     step.completed.push_back({std::move(completion), std::move(*refusal)});
     return {};
   }
-  const CallId call = calls_.start(step, std::move(to), function, std::move(message), deadline, std::move(completion));
+  const CallId call = calls_.start(step, std::move(to), function, std::move(message), term, std::move(completion));
   follow_quiet(step);
   return call;
 }

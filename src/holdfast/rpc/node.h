@@ -61,7 +61,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   // Whether a call of that size may be started now; if not, wait for Step::room_opened.
   bool has_room(const WorkerId& to, uint64_t bytes) const;
   // Starts a call if it may be started: not when shut down, lost, over the limit.
-  CallId start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Time deadline,
+  CallId start_call(Step& step, WorkerPtr to, const Function& function, std::shared_ptr<Message> message, Term term,
                     Completion completion);
   // The same for a call whose result stays there. Returns why it was not started.
   std::optional<Failure> start_kept_call(Step& step, const WorkerPtr& to, const Function& function,

@@ -96,7 +96,7 @@ class NodeTest : public testing::Test, public CallHost, public Protocol {
     for (size_t i = 0; i < padding; ++i) writer.nil();
     CallId id;
     last_ = run([&](Step& step) {
-      id = node_.start_call(step, to, Registered<next>::entry, message, deadline,
+      id = node_.start_call(step, to, Registered<next>::entry, message, {step.now, deadline},
                             [this](Result<Message> result) { results_.push_back(std::move(result)); });
     });
     return id;

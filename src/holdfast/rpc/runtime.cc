@@ -405,14 +405,14 @@ bool Runtime::wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& 
 template <class Start>
 bool Runtime::start_with_room(const WorkerPtr& to, uint64_t bytes, Duration timeout, Start&& start) {
   StepScope step;
-  const Time deadline = std::min(after(step->now, timeout), current_ambient().deadline);
+  const Term term{step->now, std::min(after(step->now, timeout), current_ambient().deadline)};
   bool wake = false;
   bool deferred = false;
   {
     std::unique_lock lock(mutex_);
-    if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, deadline)) return false;
+    if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, term.deadline)) return false;
     step->now = steady_now();
-    start(*step, deadline);
+    start(*step, term);
     wake = overslept();
     deferred = may_defer();
     if (deferred) {
@@ -437,8 +437,8 @@ void Runtime::start_call(const WorkerPtr& to, const Function& function, std::sha
                          Duration timeout, Completion completion, FutureStateBase& state) {
   const uint64_t bytes = message->total_bytes();
   CallId call;
-  const bool started = start_with_room(to, bytes, timeout, [&](Step& step, Time deadline) {
-    call = node_.start_call(step, to, function, std::move(message), deadline, std::move(completion));
+  const bool started = start_with_room(to, bytes, timeout, [&](Step& step, Term term) {
+    call = node_.start_call(step, to, function, std::move(message), term, std::move(completion));
   });
   if (!started) return completion(no_room(function, *to));
   if (call.value == 0) return;
@@ -451,8 +451,8 @@ void Runtime::start_kept_call(const WorkerPtr& to, const Function& function, std
                               Duration timeout, Refused refused) {
   const uint64_t bytes = message->total_bytes();
   std::optional<Failure> failure;
-  const bool started = start_with_room(to, bytes, timeout, [&](Step& step, Time deadline) {
-    failure = node_.start_kept_call(step, to, function, std::move(message), deadline);
+  const bool started = start_with_room(to, bytes, timeout, [&](Step& step, Term term) {
+    failure = node_.start_kept_call(step, to, function, std::move(message), term.deadline);
   });
   if (!started) failure = no_room(function, *to);
   if (failure) refused(std::move(*failure));

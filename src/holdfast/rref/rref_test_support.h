@@ -181,7 +181,7 @@ class HandWorker final : public Host {
   void start_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message, Duration timeout,
                   Completion completion, FutureStateBase&) override {
     locked([&](Step& step) {
-      node_.start_call(step, to, function, std::move(message), after(now_, timeout), std::move(completion));
+      node_.start_call(step, to, function, std::move(message), {now_, after(now_, timeout)}, std::move(completion));
     });
   }
   void start_kept_call(const WorkerPtr& to, const Function& function, std::shared_ptr<Message> message,

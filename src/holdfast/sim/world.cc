@@ -178,8 +178,8 @@ void SimWorker::start_call(const WorkerPtr& to, const Function& function, std::s
     return;
   }
   step_node([&](Step& step) {
-    const Time deadline = std::min(after(step.now, timeout), current_ambient().deadline);
-    const CallId call = node_.start_call(step, to, function, std::move(message), deadline, std::move(completion));
+    const Term term{step.now, std::min(after(step.now, timeout), current_ambient().deadline)};
+    const CallId call = node_.start_call(step, to, function, std::move(message), term, std::move(completion));
     if (call.value == 0) return;
     step.closures.emplace_back([this, call, state = StateRef<FutureStateBase>(&state)] {
       state->on_cancel([this, call] { this->step_node([&](Step& step) { node_.calls().cancel(step, call); }); });
