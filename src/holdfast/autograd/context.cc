@@ -9,20 +9,31 @@
 
 namespace holdfast::autograd {
 
+namespace {
+
+std::vector<Root> with_implied_gradients(std::vector<at::Tensor> tensors) {
+  std::vector<Root> roots;
+  for (at::Tensor& tensor : tensors) roots.push_back({.tensor = std::move(tensor)});
+  return roots;
+}
+
+}  // namespace
+
 const ContextId& ContextRef::id() const { return state_->id; }
 
 void ContextRef::backward(std::vector<at::Tensor> roots, BackwardOptions options) const {
-  async_backward(std::move(roots), options).take();
+  backward(with_implied_gradients(std::move(roots)), options);
 }
 
 void ContextRef::backward(std::vector<Root> roots, BackwardOptions options) const {
-  async_backward(std::move(roots), options).take();
+  ContextState::RunsHere here(*state_);
+  Future<void> pass = async_backward(std::move(roots), options);
+  here.until(*pass.state());
+  pass.take();
 }
 
 Future<void> ContextRef::async_backward(std::vector<at::Tensor> roots, BackwardOptions options) const {
-  std::vector<Root> with_gradients;
-  for (at::Tensor& root : roots) with_gradients.push_back({.tensor = std::move(root)});
-  return async_backward(std::move(with_gradients), options);
+  return async_backward(with_implied_gradients(std::move(roots)), options);
 }
 
 Future<void> ContextRef::async_backward(std::vector<Root> roots, BackwardOptions options) const {
@@ -40,12 +51,13 @@ Future<void> ContextRef::async_backward(std::vector<Root> roots, BackwardOptions
         at::ThreadLocalStateGuard guard(thread_state);
         return std::make_shared<TorchPass>(state, info, roots);
       },
-      [promise = std::move(promise)](Status status) mutable {
+      [state = state_, promise = std::move(promise)](Status status) mutable {
         if (status.ok()) {
           promise.set_value();
         } else {
           promise.set_failure(std::move(status.failure()));
         }
+        state->on_pass_ended();
       });
   if (pass.counter != 0) {
     future.state()->on_cancel([host = host.share(), pass] { Backwards::of(*host).cancel(pass); });

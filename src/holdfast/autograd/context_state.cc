@@ -1,11 +1,13 @@
 #include <holdfast/autograd/context_state.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
 #include <holdfast/autograd/torch_pass.h>
 #include <holdfast/base/ambient.h>
+#include <holdfast/base/blocking.h>
 
 namespace holdfast::autograd {
 
@@ -18,10 +20,16 @@ class Run final : public Work {
   Run(std::shared_ptr<ContextState> context, Closure run) : context_(std::move(context)), run_(std::move(run)) {}
   void run() override {
     AmbientScope scope({.worker = context_->host.worker(), .cancelled = {}, .flow = context_});
+    const uint64_t blocked_before = blocking_count();
+    const Time started = context_->host.now();
     run_();
+    history().add(context_->host.now() - started, blocking_count() != blocked_before);
   }
+  bool quick() const override { return history().quick(); }
 
  private:
+  RunHistory& history() const { return Backwards::of(context_->host).run_history; }
+
   const std::shared_ptr<ContextState> context_;
   Closure run_;
 };
@@ -41,7 +49,30 @@ std::shared_ptr<PassGraph> ContextState::begin_pass(const PassInfo& pass) {
 }
 
 void ContextState::post(Closure run) {
-  host.step([&](Step& step) { step.work.push_back(std::make_shared<Run>(shared_from_this(), std::move(run))); });
+  auto work = std::make_shared<Run>(shared_from_this(), std::move(run));
+  if (runs_.offer(work)) return;
+  host.step([&](Step& step) { step.work.push_back(std::move(work)); });
+}
+
+ContextState::RunsHere::~RunsHere() {
+  if (!entered_) return;
+  std::deque<std::shared_ptr<Work>> left = context_.runs_.leave();
+  if (left.empty()) return;
+  context_.host.step([&](Step& step) { std::ranges::move(left, std::back_inserter(step.work)); });
+}
+
+void ContextState::RunsHere::until(FutureStateBase& pass) {
+  if (!entered_) return;
+  const WorkerPtr next = context_.likely_next();
+  context_.runs_.run_until_ready(pass, next ? context_.host.peer_state(next)->helper : nullptr);
+}
+
+WorkerPtr ContextState::likely_next() const {
+  std::lock_guard lock(mutex_);
+  for (size_t i = recvs_.size(); i > 0; --i) {
+    if (auto recv = recvs_[i - 1].lock()) return recv->origin.sender;
+  }
+  return nullptr;
 }
 
 void ContextState::will_send(const WorkerPtr& to) {

@@ -12,6 +12,7 @@
 
 #include <holdfast/autograd/functions.h>
 #include <holdfast/autograd/gradients.h>
+#include <holdfast/autograd/run_queue.h>
 #include <holdfast/backward/backwards.h>
 
 namespace holdfast::autograd {
@@ -26,6 +27,8 @@ class ContextState final : public ContextData, public std::enable_shared_from_th
 
   std::shared_ptr<PassGraph> begin_pass(const PassInfo& pass) override;
   void post(Closure run) override;
+  // A pass of this context that was started here has ended.
+  void on_pass_ended() { runs_.nudge(); }
 
   // Somebody will get a message of this context.
   void will_send(const WorkerPtr& to);
@@ -45,10 +48,29 @@ class ContextState final : public ContextData, public std::enable_shared_from_th
   const WorkerPtr creator;
   GradientMap gradients;
 
+  // While it lives, its thread does what is posted, if no other does; in until(), which it should call soon.
+  class RunsHere {
+   public:
+    explicit RunsHere(ContextState& context) : context_(context), entered_(context.runs_.enter()) {}
+    ~RunsHere();
+    RunsHere(const RunsHere&) = delete;
+    RunsHere& operator=(const RunsHere&) = delete;
+    // Until that pass of the context has ended, or not at all.
+    void until(FutureStateBase& pass);
+
+   private:
+    ContextState& context_;
+    const bool entered_;
+  };
+
  private:
   // The host's table of contexts holds this in turn, until it stops.
   const std::shared_ptr<Host> host_kept_;
 
+  // The worker whose answer a pass that begins here waits for, most likely; null: none.
+  WorkerPtr likely_next() const;
+
+  RunQueue runs_;
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<SendFunction>> sends_;
   uint64_t last_send_ = 0;

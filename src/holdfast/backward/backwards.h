@@ -68,6 +68,8 @@ class Backwards final : public Protocol, private ContextPost {
   // Fails a pass that was started here, if it has not ended.
   void cancel(const PassId& pass, Failure why = {.code = Code::cancelled, .message = "the pass was cancelled"});
 
+  RunHistory run_history;  // of the parts of passes here
+
   BackwardCounts counts();
   // To other workers, since the start: of passes, and of contexts that end.
   uint64_t messages_sent();

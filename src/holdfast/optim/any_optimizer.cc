@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <torch/optim/optimizer.h>
 
+#include <holdfast/base/ambient.h>
 #include <holdfast/base/when.h>
 #include <holdfast/optim/step_lock.h>
 
@@ -125,22 +126,51 @@ AnyOptimizer::Place AnyOptimizer::add(const RRef<at::Tensor>& parameter, size_t 
 
 // ---- steps
 
-std::vector<Future<void>> AnyOptimizer::start_step(const autograd::ContextRef& context) {
+void AnyOptimizer::check_step(const autograd::ContextRef& context) const {
   if (kind_->needs_closure) throw_invalid(kind_->name + " evaluates the loss itself: use step(closure)");
   autograd::find_context(*worker_, context.id());  // throws if it has ended
-  std::vector<Future<void>> steps;
-  for (const Owner& owner : owners_) {
-    steps.push_back(owner.local.async<&LocalOptimizer::step>(context.id(), options_of(owner)));
-  }
-  return steps;
 }
 
-void AnyOptimizer::step(const autograd::ContextRef& context) { wait_for_all("step", owners(), start_step(context)); }
+Future<void> AnyOptimizer::start_step(const Owner& owner, const autograd::ContextRef& context) const {
+  return owner.local.async<&LocalOptimizer::step>(context.id(), options_of(owner));
+}
+
+std::optional<Failure> AnyOptimizer::step_here(const Owner& owner, const autograd::ContextRef& context) const {
+  Ambient ambient = current_ambient();
+  ambient.worker = worker_;
+  const AmbientScope scope(std::move(ambient));
+  try {
+    owner.local.local_value().step(context.id(), options_of(owner));
+    return std::nullopt;
+  } catch (...) {
+    Failure failure = describe_current_exception();
+    if (failure.worker.empty()) failure.worker = owner.info.name;
+    return failure;
+  }
+}
+
+// What is owned here steps on this thread, while the others do: nobody has to be woken for it.
+void AnyOptimizer::step(const autograd::ContextRef& context) {
+  check_step(context);
+  std::vector<std::optional<Future<void>>> elsewhere(owners_.size());
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    if (!owners_[i].local.is_owner()) elsewhere[i] = start_step(owners_[i], context);
+  }
+  std::vector<Outcome> outcomes(owners_.size());
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    if (!elsewhere[i]) outcomes[i] = step_here(owners_[i], context);
+  }
+  for (size_t i = 0; i < owners_.size(); ++i) {
+    if (elsewhere[i]) outcomes[i] = outcome_of(*elsewhere[i]);
+  }
+  throw_gathered("step", owners(), outcomes);
+}
 
 Future<void> AnyOptimizer::async_step(const autograd::ContextRef& context) {
+  check_step(context);
   std::vector<Future<Outcome>> outcomes;
-  for (const Future<void>& step : start_step(context)) {
-    outcomes.push_back(step.then([](const Future<void>& done) { return outcome_of(done); }));
+  for (const Owner& owner : owners_) {
+    outcomes.push_back(start_step(owner, context).then([](const Future<void>& done) { return outcome_of(done); }));
   }
   return when_all(outcomes).then(
       [owners = owners()](const std::vector<Outcome>& all) { throw_gathered("step", owners, all); });

@@ -97,7 +97,10 @@ class AnyOptimizer {
   const GroupInfo& group_at(size_t group) const;
   void check_owner(const std::string& owner) const;
   std::vector<Values> options_of(const Owner& owner) const;
-  std::vector<Future<void>> start_step(const autograd::ContextRef& context);
+  void check_step(const autograd::ContextRef& context) const;
+  Future<void> start_step(const Owner& owner, const autograd::ContextRef& context) const;
+  // On this thread. Returns what went wrong.
+  std::optional<Failure> step_here(const Owner& owner, const autograd::ContextRef& context) const;
   at::Tensor step_on_owner(const Closure& closure);
 
   Worker* worker_;

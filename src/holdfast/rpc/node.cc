@@ -277,17 +277,14 @@ bool Node::quiet() const {
 }
 
 void Node::follow_quiet(Step& step) {
-  if (!member_.leaving()) return;
-  const bool now_quiet = quiet();
-  if (now_quiet == reported_quiet_ && (!now_quiet || activity() == reported_activity_)) return;
+  if (!member_.leaving() || reported_quiet_ || !quiet()) return;
   on_check(step, 0);
 }
 
 void Node::on_check(Step& step, uint64_t round) {
   if (!member_.leaving()) return;
   reported_quiet_ = quiet();
-  reported_activity_ = activity();
-  member_.report_quiet(step, round, reported_quiet_, reported_activity_);
+  member_.report_quiet(step, round, reported_quiet_, activity());
 }
 
 void Node::shutdown(Step& step, Time deadline, Member::Done done) {

@@ -118,7 +118,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   std::optional<Failure> why_not_start(const Step& step, const WorkerInfo& to, const Function& function,
                                        const Message& message, Time deadline);
   bool quiet() const;
-  // In shutdown: tells the coordinator when this worker falls quiet or gets busy again.
+  // In shutdown: tells the coordinator when this worker, which it takes for busy, has fallen quiet.
   void follow_quiet(Step& step);
   // Unchanged means that nothing happened: calls, and messages of other protocols.
   uint64_t activity() const { return calls_.activity() + protocol_messages_; }
@@ -136,8 +136,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   WorkerPtr self_;
   uint64_t local_inflight_bytes_ = 0;  // of calls to oneself that have not begun
   uint64_t protocol_messages_ = 0;     // sent and received
-  bool reported_quiet_ = false;
-  uint64_t reported_activity_ = 0;
+  bool reported_quiet_ = false;        // to the coordinator, in shutdown
   bool fenced_ = false;
   bool stopped_ = false;
   std::string stop_reason_;

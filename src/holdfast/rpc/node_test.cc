@@ -83,6 +83,10 @@ class NodeTest : public testing::Test, public CallHost, public Protocol {
     }
     return last;
   }
+  std::optional<Quiet> answer_to_check(uint64_t round) {
+    feed(boss_, cluster_message(kCheck, Counter64{round}));
+    return quiet();
+  }
   static WorkerPtr peer() {
     return std::make_shared<const WorkerInfo>(
         WorkerInfo{.name = "peer", .rank = {1}, .incarnation = {2}, .address = "peer"});
@@ -181,17 +185,36 @@ TEST_F(NodeTest, MessagesOfOtherProtocolsAreActivity) {
   auto message = std::make_shared<Message>();
   message->kind = kFirst;
   feed(connection, message, {.sequence = 1});
-  const std::optional<Quiet> received = quiet();
-  ASSERT_TRUE(received) << "a round that saw the worker quiet before this message is void";
-  EXPECT_GT(received->activity, before->activity);
-  run([&](Step& step) {
-    node_.send(step, peer(), message, false);
-    node_.on_time(step);
-  });
-  const std::optional<Quiet> sent = quiet();
+  const std::optional<Quiet> received = answer_to_check(1);
+  ASSERT_TRUE(received);
+  EXPECT_GT(received->activity, before->activity) << "a round that saw the worker quiet before this message is void";
+  run([&](Step& step) { node_.send(step, peer(), message, false); });
+  const std::optional<Quiet> sent = answer_to_check(2);
   ASSERT_TRUE(sent);
   EXPECT_FALSE(sent->quiet) << "until it is acknowledged";
   EXPECT_GT(sent->activity, received->activity);
+}
+
+// A server spends its life in shutdown: its calls must not cost the coordinator anything.
+TEST_F(NodeTest, QuietIsSaidOnceUntilTheCoordinatorAsks) {
+  join();
+  const ConnectionId connection = peer_connects();
+  auto message = std::make_shared<Message>();
+  message->kind = kFirst;
+  run([&](Step& step) { node_.shutdown(step, kNever, [](Status) {}); });
+  ASSERT_TRUE(quiet());
+  run([&](Step& step) { node_.send(step, peer(), message, false); });
+  ASSERT_EQ(said(connection).size(), 1u);
+  feed(connection, message, {.sequence = 1, .acknowledged = 1});
+  EXPECT_FALSE(quiet()) << "busy, and quiet again";
+
+  run([&](Step& step) { node_.send(step, peer(), message, false); });
+  ASSERT_EQ(said(connection).size(), 1u);
+  ASSERT_FALSE(answer_to_check(1)->quiet);
+  feed(connection, message, {.sequence = 2, .acknowledged = 2});
+  const std::optional<Quiet> again = quiet();
+  ASSERT_TRUE(again) << "the coordinator waits for it";
+  EXPECT_TRUE(again->quiet);
 }
 
 TEST_F(NodeTest, AnUnknownKindEndsTheConnection) {
