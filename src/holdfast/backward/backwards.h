@@ -19,6 +19,7 @@
 #include <holdfast/rpc/call_host.h>
 #include <holdfast/rpc/node.h>
 #include <holdfast/rpc/protocol.h>
+#include <holdfast/rpc/run_history.h>
 
 namespace holdfast {
 

@@ -3,7 +3,6 @@
 // (It holds no state of any worker, so any number of workers in one process share it.)
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,30 +10,11 @@
 #include <typeinfo>
 #include <vector>
 
-#include <holdfast/base/time.h>
+#include <holdfast/rpc/run_history.h>
 
 namespace holdfast {
 
 class ServedCall;
-
-// Learns from past runs whether a function is short and never blocks. Such functions run on the thread that
-// read the request, which saves two thread switches. Any thread.
-class RunHistory {
- public:
-  bool quick() const { return short_runs_.load(std::memory_order_relaxed) >= kShortRunsNeeded; }
-  void add(Duration took, bool blocked) {
-    if (blocked || took > kShort) {
-      short_runs_.store(0, std::memory_order_relaxed);
-    } else if (!quick()) {
-      short_runs_.fetch_add(1, std::memory_order_relaxed);
-    }
-  }
-
- private:
-  static constexpr uint32_t kShortRunsNeeded = 3;
-  static constexpr Duration kShort = std::chrono::microseconds(50);
-  std::atomic<uint32_t> short_runs_{0};
-};
 
 struct Function {
   std::string name;       // "ns::scale"
