@@ -71,7 +71,7 @@ class Caller {
     writer.integer(1);
     writer.integer(2);
     worker_.locked([&](Step& step) {
-      worker_.node().start_call(step, to, function, std::move(message), after(step.now, timeout),
+      worker_.node().start_call(step, to, function, std::move(message), {step.now, after(step.now, timeout)},
                                 [this](Result<Message>) { ++completed_; });
     });
   }
