@@ -5,6 +5,10 @@
 
 namespace holdfast::bench {
 
-void run_growth(const Settings& settings, Report& report) { run_growth_simulated(settings, report); }
+void run_growth(const Settings& settings, Report& report) {
+  run_growth_processes(settings, report);  // first: its children have what this process has, and that grows
+  run_growth_pair(settings, report);
+  run_growth_simulated(settings, report);
+}
 
 }  // namespace holdfast::bench

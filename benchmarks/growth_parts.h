@@ -6,6 +6,8 @@
 
 namespace holdfast::bench {
 
+void run_growth_pair(const Settings& settings, Report& report);
+void run_growth_processes(const Settings& settings, Report& report);
 void run_growth_simulated(const Settings& settings, Report& report);
 
 }  // namespace holdfast::bench

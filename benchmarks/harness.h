@@ -47,8 +47,13 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  // Ends it at once, as a crash would.
+  void kill();
+
  private:
-  pid_t pid_;
+  void end(int signal);
+
+  pid_t pid_;  // -1: it has ended
 };
 
 }  // namespace holdfast::bench
