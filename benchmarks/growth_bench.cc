@@ -6,7 +6,7 @@
 namespace holdfast::bench {
 
 void run_growth(const Settings& settings, Report& report) {
-  run_growth_processes(settings, report);  // first: its children have what this process has, and that grows
+  run_growth_processes(settings, report);  // first: its children have in common with this process what that has
   run_growth_pair(settings, report);
   run_growth_simulated(settings, report);
 }

@@ -4,9 +4,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <deque>
+#include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "growth_parts.h"
 #include "process_use.h"
@@ -106,35 +111,60 @@ double milliseconds_to_hear_of_death(WorkerCrowd& crowd) {
   return milliseconds_since(start);
 }
 
-void measure_crowd(const Settings& settings, int size, Growth& growth) {
+// Takes a result: what, unit, value, digits.
+using Tell = std::function<void(const char*, const char*, double, int)>;
+
+void measure_crowd(const Settings& settings, int size, const Tell& tell) {
   const auto workers = static_cast<size_t>(size);
   WorkerCrowd crowd(size, kWatchMemory);
-  growth.add("time to join", "ms", workers, crowd.start() * 1e3, 1);
+  tell("time to join", "ms", crowd.start() * 1e3, 1);
   Worker& worker = crowd.worker();
-  growth.add("connections of a worker that has only joined", "connections", workers,
-             static_cast<double>(worker.stats().connections), 0);
+  tell("connections of a worker that has only joined", "connections", static_cast<double>(worker.stats().connections),
+       0);
   if (size > 1) {
-    growth.add("call, p50, the others idle", "us", workers, call_p50_us(worker.peer(1), settings.scaled(5000)), 1);
+    tell("call, p50, the others idle", "us", call_p50_us(worker.peer(1), settings.scaled(5000)), 1);
     const uint64_t calls = settings.scaled(20000) / workers + 1;
     const auto start = std::chrono::steady_clock::now();
     everybody(worker, [&](const Peer& peer) { return peer.async<call_next>(calls); });
-    growth.add("call, all call their next at once: time per call", "us", workers,
-               milliseconds_since(start) * 1e3 / static_cast<double>(calls * workers), 1);
+    tell("call, all call their next at once: time per call", "us",
+         milliseconds_since(start) * 1e3 / static_cast<double>(calls * workers), 1);
     double connections = 0, join_bytes = 0;
     for (int rank = 1; rank < size; ++rank) {
       const MemberCost cost = worker.peer(rank).call<member_cost>();
       connections += static_cast<double>(cost.connections) / (size - 1);
       join_bytes += static_cast<double>(cost.join_bytes) / (size - 1);
     }
-    growth.add("memory per worker that has joined", "KiB", workers, join_bytes / 1024, 0);
-    growth.add("connections of a worker that speaks with three others", "connections", workers, connections, 1);
+    tell("memory per worker that has joined", "KiB", join_bytes / 1024, 0);
+    tell("connections of a worker that speaks with three others", "connections", connections, 1);
   }
   if (size > 2) {
-    growth.add("memory per link, one end", "KiB", workers, worker.peer(1).call<bytes_per_new_link>() / 1024, 1);
-    growth.add("death, told by the launcher: until all have heard", "ms", workers, milliseconds_to_hear_of_death(crowd),
-               1);
+    tell("memory per link, one end", "KiB", worker.peer(1).call<bytes_per_new_link>() / 1024, 1);
+    tell("death, told by the launcher: until all have heard", "ms", milliseconds_to_hear_of_death(crowd), 1);
   }
-  growth.add("time to shut down together", "ms", workers, crowd.shutdown() * 1e3, 1);
+  tell("time to shut down together", "ms", crowd.shutdown() * 1e3, 1);
+}
+
+// Each crowd comes from a process that never had one before: what others left in the heap would count as its own.
+void measure_crowd_apart(const Settings& settings, int size, Growth& growth) {
+  int results[2];
+  if (pipe(results) != 0) throw std::runtime_error("pipe failed");
+  Child child([&] {
+    FILE* const out = fdopen(results[1], "w");
+    measure_crowd(settings, size, [&](const char* what, const char* unit, double value, int digits) {
+      fmt::print(out, "{}\t{}\t{}\t{}\n", what, unit, value, digits);
+    });
+    fclose(out);
+  });
+  close(results[1]);
+  FILE* const in = fdopen(results[0], "r");
+  char what[128], unit[32];
+  double value = 0;
+  int digits = 0;
+  while (fscanf(in, " %127[^\t]\t%31[^\t]\t%lf\t%d", what, unit, &value, &digits) == 4) {
+    growth.add(what, unit, static_cast<size_t>(size), value, digits);
+  }
+  fclose(in);
+  if (!child.wait()) throw std::runtime_error(fmt::format("a crowd of {} workers could not be measured", size));
 }
 
 }  // namespace
@@ -143,7 +173,7 @@ void run_growth_processes(const Settings& settings, Report& report) {
   Growth growth("workers");
   const std::vector<int> sizes = settings.quick ? std::vector<int>{1, 4, 16, 64} : std::vector<int>{1, 4, 16, 64, 256};
   for (size_t round = 0; round < (settings.quick ? 1 : 3); ++round) {
-    for (const int size : sizes) measure_crowd(settings, size, growth);
+    for (const int size : sizes) measure_crowd_apart(settings, size, growth);
   }
   growth.tell(report);
 }

@@ -75,6 +75,33 @@ class SimulatedJob {
   uint64_t heap_before_;
 };
 
+// Where somebody has device maps, READY tells everybody of the devices of all. For this the coordinator alone will do.
+double bytes_to_join_with_device_maps(uint32_t workers) {
+  constexpr size_t kTraitsBytes = 32;  // one map of one device to another, and a name
+  Coordinator coordinator({.world_size = workers});
+  Step step{Time{}};
+  const auto connection_of = [](uint32_t rank) { return ConnectionId{2 * uint64_t{rank} + 1}; };
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    const MessagePtr join = cluster_message(kJoin, Join{.rank = rank,
+                                                        .world_size = workers,
+                                                        .address = "worker",
+                                                        .instance = rank + 1,
+                                                        .traits = Bytes(kTraitsBytes),
+                                                        .wants_traits = true});
+    std::vector<InFrame> frames;
+    frames.push_back({.header = {.kind = join->kind}, .message = *join});
+    coordinator.on_accepted(step, connection_of(rank));
+    coordinator.on_frames(step, connection_of(rank), frames);
+  }
+  double bytes = 0;
+  for (uint32_t rank = 0; rank < workers; ++rank) {
+    std::vector<OutFrame> said;
+    coordinator.collect(connection_of(rank), said);
+    for (const OutFrame& frame : said) bytes += static_cast<double>(frame.message->total_bytes());
+  }
+  return bytes;
+}
+
 void measure_join(SimulatedJob& job, uint32_t workers, Growth& growth) {
   job.until_all([](sim::SimWorker& worker) { return worker.joined(); });
   const SimulatedJob::Took took = job.lap();
@@ -82,6 +109,8 @@ void measure_join(SimulatedJob& job, uint32_t workers, Growth& growth) {
   growth.add("join: bytes, all together", "bytes", workers, took.bytes, 0);
   growth.add("join: simulated time", "ms", workers, took.simulated_ms, 2);
   growth.add("join: processor time per worker", "us", workers, took.cpu_us / workers, 1);
+  growth.add("join with device maps: bytes of the coordinator", "MB", workers,
+             bytes_to_join_with_device_maps(workers) / 1e6, 2);
   growth.add("memory per worker", "bytes", workers, took.heap_bytes / workers, 0);
 }
 
@@ -141,9 +170,11 @@ void measure_references(SimulatedJob& job, uint32_t workers, Growth& growth) {
     throw std::runtime_error("simulated references were not confirmed");
   }
   const SimulatedJob::Took made = job.lap();
-  growth.add("memory per live reference, both ends", "bytes", workers, made.heap_bytes / count, 0);
   growth.add("messages per reference made", "messages", workers, made.frames / count, 2);
   growth.add("processor time per reference made", "us", workers, made.cpu_us / count, 1);
+  job.world().run([] { return false; }, 1s);  // until what was sent is acknowledged, and so forgotten
+  growth.add("memory per live reference, both ends", "bytes", workers, (made.heap_bytes + job.lap().heap_bytes) / count,
+             0);
   held.clear();
   job.world().run([] { return false; }, 1s);  // until the owners have heard of it
 }
@@ -158,7 +189,7 @@ void measure_death(SimulatedJob& job, uint32_t workers, Growth& growth) {
   job.lap();
   job.world().kill(first);
   const SimulatedJob::Took by_lease = until_all_know(first);
-  growth.add("death seen by lease (10 s): simulated time until all know", "ms", workers, by_lease.simulated_ms, 1);
+  growth.add("death seen by lease: simulated time until all know", "ms", workers, by_lease.simulated_ms, 1);
   growth.add("death seen by lease: messages per worker meanwhile", "messages", workers, by_lease.frames / workers, 2);
   job.world().run([] { return false; }, 1s);  // until that loss is settled
   job.lap();

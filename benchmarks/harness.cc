@@ -34,6 +34,13 @@ Child::~Child() { end(SIGTERM); }
 
 void Child::kill() { end(SIGKILL); }
 
+bool Child::wait() {
+  int status = -1;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 void Child::end(int signal) {
   if (pid_ < 0) return;
   ::kill(pid_, signal);

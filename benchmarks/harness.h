@@ -49,6 +49,8 @@ class Child {
 
   // Ends it at once, as a crash would.
   void kill();
+  // Waits until `body` has returned; false if it threw, or the process was ended.
+  bool wait();
 
  private:
   void end(int signal);
