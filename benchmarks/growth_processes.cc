@@ -137,8 +137,10 @@ void measure_crowd(const Settings& settings, int size, const Tell& tell) {
     tell("memory per worker that has joined", "KiB", join_bytes / 1024, 0);
     tell("connections of a worker that speaks with three others", "connections", connections, 1);
   }
-  if (size > 2) {
+  if (size > 4) {  // enough new links to divide by
     tell("memory per link, one end", "KiB", worker.peer(1).call<bytes_per_new_link>() / 1024, 1);
+  }
+  if (size > 1) {
     tell("death, told by the launcher: until all have heard", "ms", milliseconds_to_hear_of_death(crowd), 1);
   }
   tell("time to shut down together", "ms", crowd.shutdown() * 1e3, 1);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <holdfast/cluster/coordinator_server.h>
@@ -15,7 +16,7 @@ namespace holdfast::bench {
 
 class WorkerCrowd {
  public:
-  // What a child does around its worker's constructor.
+  // What a child does before it joins, and after. All others wait meanwhile, and nothing of it counts as joining.
   struct Watch {
     std::function<void()> before_join = [] {};
     std::function<void()> after_join = [] {};
@@ -37,9 +38,14 @@ class WorkerCrowd {
 
  private:
   Options options_for(int rank, const std::string& coordinator) const;
+  // One record for each child, and all have to take theirs before any gets another.
+  void give_each(const std::string& text);
+  static std::string take(int from);
+  void wait_for_all();
 
   const int size_;
-  int address_pipe_[2] = {-1, -1};
+  int to_children_[2] = {-1, -1};
+  int from_children_[2] = {-1, -1};  // a byte whenever one is ready for more
   std::vector<std::unique_ptr<Child>> others_;
   std::optional<CoordinatorServer> coordinator_;
   std::optional<Worker> worker_;
