@@ -59,7 +59,7 @@ std::string exponent_text(const Curve& curve) {
 }
 
 std::string Curve::picture(const std::string& title, const std::string& system) const {
-  constexpr int kWidth = 640, kHeight = 400, kLeft = 90, kRight = 40, kTop = 64, kBottom = 50;
+  constexpr int kWidth = 980, kHeight = 460, kLeft = 90, kRight = 40, kTop = 64, kBottom = 50;
   std::vector<double> sizes, values;
   std::vector<const Point*> drawn;
   for (const Point& point : points) {

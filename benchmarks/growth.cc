@@ -30,11 +30,11 @@ void Growth::tell(Report& report) const {
   for (const Curve& curve : curves_) {
     for (const Curve::Point& point : curve.points) sizes.insert(point.size);
   }
-  fmt::print("  {:<58}", over_);
+  fmt::print("  {:<70}", over_);
   for (const double size : sizes) fmt::print(" {:>9.0f}", size);
   fmt::print("  exponent\n");
   for (const Curve& curve : curves_) {
-    fmt::print("  {:<58}", fmt::format("{} ({})", curve.what, curve.unit));
+    fmt::print("  {:<70}", fmt::format("{} ({})", curve.what, curve.unit));
     for (const double size : sizes) {
       const auto point = std::find_if(curve.points.begin(), curve.points.end(),
                                       [&](const Curve::Point& one) { return one.size == size; });
