@@ -30,9 +30,22 @@ Child::Child(const std::function<void()>& body) : pid_(fork()) {
   _exit(0);
 }
 
-Child::~Child() {
-  kill(pid_, SIGTERM);
+Child::~Child() { end(SIGTERM); }
+
+void Child::kill() { end(SIGKILL); }
+
+bool Child::wait() {
+  int status = -1;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void Child::end(int signal) {
+  if (pid_ < 0) return;
+  ::kill(pid_, signal);
   waitpid(pid_, nullptr, 0);
+  pid_ = -1;
 }
 
 }  // namespace holdfast::bench

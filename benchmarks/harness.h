@@ -47,8 +47,15 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
+  // Ends it at once, as a crash would.
+  void kill();
+  // Waits until `body` has returned; false if it threw, or the process was ended.
+  bool wait();
+
  private:
-  pid_t pid_;
+  void end(int signal);
+
+  pid_t pid_;  // -1: it has ended
 };
 
 }  // namespace holdfast::bench

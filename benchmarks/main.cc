@@ -17,6 +17,7 @@ namespace {
 const std::vector<Benchmark> kBenchmarks = {
     {"rpc", "a small call there and back, and many in flight, beside raw TCP", run_rpc},
     {"rref", "references made, used, shared and dropped; what they cost", run_rref},
+    {"growth", "costs as workers, calls and references grow in number, with exponents", run_growth},
 #ifdef HOLDFAST_WITH_TORCH
     {"peers", "the same calls by gRPC, Cap'n Proto, UCX and torch.distributed.rpc", run_peers},
     {"tensor", "large tensors one way, beside a raw socket and a copy in memory", run_tensor},

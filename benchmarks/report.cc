@@ -14,15 +14,14 @@ namespace holdfast::bench {
 
 namespace {
 
-// For text between quotes in JSON and between tags in SVG.
-std::string escaped(const std::string& text, bool json) {
+// A name for a file: one underscore in the place of whatever stands between words.
+std::string words_only(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (json && (c == '"' || c == '\\')) out += '\\';
-    if (!json && (c == '<' || c == '&')) {
-      out += c == '<' ? "&lt;" : "&amp;";
-    } else {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
       out += c;
+    } else if (!out.ends_with('_')) {
+      out += '_';
     }
   }
   return out;
@@ -37,6 +36,19 @@ void write(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+std::string escaped(const std::string& text, bool json) {
+  std::string out;
+  for (const char c : text) {
+    if (json && (c == '"' || c == '\\')) out += '\\';
+    if (!json && (c == '<' || c == '&')) {
+      out += c == '<' ? "&lt;" : "&amp;";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -58,16 +70,22 @@ void Report::keep(const std::string& what, const std::string& unit, const std::v
   rows_.push_back({what, unit, rounds, digits});
 }
 
+void Report::keep(const Curve& curve) {
+  curves_.push_back(curve);
+  if (const auto exponent = curve.exponent()) keep(curve.over + ": " + curve.what, "exponent", {*exponent}, 2);
+}
+
 void Report::write_files(const std::string& folder) const {
   std::filesystem::create_directories(folder);
   write(fmt::format("{}/{}.json", folder, benchmark_), json());
   std::set<std::string> units;
   for (const Row& row : rows_) units.insert(row.unit);
   for (const std::string& unit : units) {
-    std::string name = unit;
-    std::replace_if(
-        name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
-    write(fmt::format("{}/{}_{}.svg", folder, benchmark_, name), picture(unit));
+    write(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(unit)), picture(unit));
+  }
+  for (const Curve& curve : curves_) {
+    write(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(curve.over + " " + curve.what)),
+          curve.picture(benchmark_, system_));
   }
 }
 
@@ -78,6 +96,17 @@ std::string Report::json() const {
     out += fmt::format("{}\n    {{\"what\": \"{}\", \"unit\": \"{}\", \"median\": {}, \"rounds\": [{}]}}",
                        &row == rows_.data() ? "" : ",", escaped(row.what, true), escaped(row.unit, true),
                        median(row.rounds), fmt::join(row.rounds, ", "));
+  }
+  out += "\n  ],\n  \"curves\": [";
+  for (const Curve& curve : curves_) {
+    out += fmt::format("{}\n    {{\"what\": \"{}\", \"unit\": \"{}\", \"over\": \"{}\", \"points\": [",
+                       &curve == curves_.data() ? "" : ",", escaped(curve.what, true), escaped(curve.unit, true),
+                       escaped(curve.over, true));
+    for (const Curve::Point& point : curve.points) {
+      out += fmt::format("{}{{\"size\": {}, \"rounds\": [{}]}}", &point == curve.points.data() ? "" : ", ", point.size,
+                         fmt::join(point.rounds, ", "));
+    }
+    out += "]}";
   }
   return out + "\n  ]\n}\n";
 }
@@ -92,7 +121,8 @@ std::string Report::picture(const std::string& unit) const {
     rows.push_back(&row);
     longest = std::max(longest, *std::max_element(row.rounds.begin(), row.rounds.end()));
   }
-  const double scale = longest > 0 ? kBars / longest : 0;
+  // An exponent may be a little below zero.
+  const auto length = [&](double value) { return longest > 0 && value > 0 ? value / longest * kBars : 0; };
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
       "font-size=\"13\">\n"
@@ -108,8 +138,8 @@ std::string Report::picture(const std::string& unit) const {
         "<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"14\" fill=\"#4a7ebb\"/>\n"
         "<line x1=\"{:.1f}\" y1=\"{}\" x2=\"{:.1f}\" y2=\"{}\" stroke=\"#222\" stroke-width=\"2\"/>\n"
         "<text x=\"{:.1f}\" y=\"{}\">{:.{}f}</text>\n",
-        kLabels - 8, y + 14, escaped(row->what, false), kLabels, y + 3, median(row->rounds) * scale,
-        kLabels + *low * scale, y + 10, kLabels + *high * scale, y + 10, kLabels + *high * scale + 8, y + 14,
+        kLabels - 8, y + 14, escaped(row->what, false), kLabels, y + 3, length(median(row->rounds)),
+        kLabels + length(*low), y + 10, kLabels + length(*high), y + 10, kLabels + length(*high) + 8, y + 14,
         median(row->rounds), row->digits);
     y += kLine;
   }

@@ -124,6 +124,8 @@ void run_peers(const Settings& settings, Report& report) {
                                                 std::vector<std::string>{"ucx_peer.py", "shm"}, "ucx-utils"));
   contenders.push_back(
       std::make_unique<Theirs>("UCX messages, TCP", std::vector<std::string>{"ucx_peer.py", "tcp"}, "ucx-utils"));
+  contenders.push_back(std::make_unique<Theirs>("torch.distributed.rpc's agent, C++",
+                                                std::vector<std::string>{"original_peer"}, "libtorch-dev"));
   contenders.push_back(std::make_unique<Theirs>("torch.distributed.rpc, Python",
                                                 std::vector<std::string>{"original_peer.py"},
                                                 "python3-torch and python3-numpy"));
@@ -148,7 +150,7 @@ void run_peers(const Settings& settings, Report& report) {
     fmt::print("  {} ({}); then how many times better Holdfast over TCP is, and through shared memory\n", work.heading,
                work.unit);
     for (size_t i = 0; i < contenders.size(); ++i) {
-      fmt::print("    {:<32} {:<30} {:<22} {}\n", contenders[i]->name(), with_spread(results[i], work.digits),
+      fmt::print("    {:<36} {:<30} {:<22} {}\n", contenders[i]->name(), with_spread(results[i], work.digits),
                  times_better(work, results[1], results[i]), times_better(work, results[0], results[i]));
       report.keep(contenders[i]->name(), work.unit, results[i], work.digits);
     }
