@@ -13,7 +13,7 @@ packages_build=(g++ cmake ninja-build libfmt-dev libssl-dev libcli11-dev libtorc
 # shellcheck disable=SC2034
 packages_test=(libgtest-dev libmsgpack-cxx-dev python3 iproute2 valgrind)
 # shellcheck disable=SC2034
-packages_python=(python3-dev python3-torch python3-numpy pybind11-dev)
+packages_python=(python3-dev python3-venv python3-torch python3-numpy pybind11-dev)
 # shellcheck disable=SC2034
 packages_peers=(pkg-config libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libcapnp-dev capnproto ucx-utils
   python3-torch python3-numpy)

@@ -6,6 +6,8 @@
 #include <holdfast/base/ambient.h>
 #include <holdfast/base/time.h>
 
+#include "gil.h"
+
 namespace holdfast::python {
 
 namespace {
@@ -31,7 +33,7 @@ class TimedGil {
 
  private:
   const Time began_ = steady_now();
-  std::optional<py::gil_scoped_acquire> gil_;
+  std::optional<Gil> gil_;
 };
 
 // A Python function runs as it would by itself: the calls that it makes have their own timeouts only.
@@ -106,7 +108,7 @@ Future<PyValue> python_remote(const Pickled& call) {
 
 Pickled python_fetch(const PyValue& value) {
   check_interpreter();
-  py::gil_scoped_acquire gil;
+  Gil gil;
   try {
     return pickled_from(handlers().pack.get()(value.object.get(), value.failed).cast<py::tuple>());
   } catch (py::error_already_set& error) {

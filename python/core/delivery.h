@@ -7,7 +7,7 @@
 #include <holdfast/base/future.h>
 
 #include "errors.h"
-#include "held.h"
+#include "gil.h"
 
 namespace holdfast::python {
 
@@ -22,14 +22,14 @@ class Delivery {
 
   void fail(const Failure& failure) {
     if (!interpreter_runs()) return;
-    py::gil_scoped_acquire gil;
+    Gil gil;
     call(py::none(), exception_of(failure));
   }
   // `make`: the value, made with the GIL.
   template <class Make>
   void succeed(Make&& make) {
     if (!interpreter_runs()) return;
-    py::gil_scoped_acquire gil;
+    Gil gil;
     py::object value;
     try {
       value = make();

@@ -36,6 +36,9 @@ std::map<Code, PyObject*>& classes() {
 // The words that programs written for torch look for.
 std::string text_of(const Failure& failure) {
   if (failure.code == Code::timeout) return "RPC ran for more than set timeout: " + failure.message;
+  if (failure.message.find("Options::device_maps") != std::string::npos) {
+    return failure.message + " (in Python: `set_device_map` on `TensorPipeRpcBackendOptions`)";
+  }
   return failure.message;
 }
 

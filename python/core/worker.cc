@@ -2,6 +2,7 @@
 
 #include <holdfast/base/blocking.h>
 #include <holdfast/rref/debug_info.h>
+#include <holdfast/tensor/device_map.h>
 
 #include "calls.h"
 #include "delivery.h"
@@ -60,6 +61,15 @@ py::dict counts(const WorkerHandle& handle) {
   return result;
 }
 
+// How many devices of each type this process has, by the type's name.
+std::map<std::string, uint32_t> device_counts() {
+  std::map<std::string, uint32_t> counts;
+  for (const auto& [number, count] : device_facts(Options()).counts) {
+    counts[c10::DeviceTypeName(*device_type_of(number), true)] = count;
+  }
+  return counts;
+}
+
 // For Python code that waits: while it does, the worker's other calls get another thread.
 class Blocking {
  public:
@@ -96,8 +106,9 @@ std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int
                                           const std::string& coordinator, const std::string& secret_file,
                                           int handler_threads, double timeout_s, double join_timeout_s,
                                           const Strings& messages_to_fail, int num_fail_sends,
-                                          const std::map<std::string, double>& messages_to_delay, py::object on_held,
-                                          bool open) {
+                                          const std::map<std::string, double>& messages_to_delay,
+                                          const std::map<std::string, std::map<std::string, std::string>>& device_maps,
+                                          const Strings& devices, py::object on_held, bool open) {
   // No coordinator: a launcher has said in the environment where it is, and who this is.
   Options options = coordinator.empty() ? Options::from_env() : Options::habits_from_env();
   if (!coordinator.empty()) {
@@ -116,6 +127,8 @@ std::unique_ptr<WorkerHandle> make_worker(const std::string& name, int rank, int
     options.faults.num_fail_sends = static_cast<uint32_t>(num_fail_sends);
   }
   for (const auto& [kind, delay_s] : messages_to_delay) options.faults.messages_to_delay[kind] = duration_of(delay_s);
+  options.device_maps = device_maps;
+  options.devices = devices;
   if (!on_held.is_none()) {
     options.on_held_at_shutdown = [held = Held(std::move(on_held))](const std::string& text) {
       if (!interpreter_runs()) return;
@@ -229,6 +242,7 @@ void WorkerHandle::stop() {
 }
 
 void bind_worker(py::module_& module) {
+  module.def("device_counts", &device_counts);
   module.def("is_protected", [](const std::string& secret_file) { return is_protected(job_security(secret_file)); });
   py::class_<CoordinatorServer>(module, "Coordinator")
       .def(py::init(&make_coordinator), py::arg("world_size"), py::arg("start_at"), py::arg("bind"), py::arg("lease_s"),
@@ -247,8 +261,8 @@ void bind_worker(py::module_& module) {
   py::class_<WorkerHandle>(module, "Worker")
       .def(py::init(&make_worker), py::arg("name"), py::arg("rank"), py::arg("world_size"), py::arg("coordinator"),
            py::arg("secret_file"), py::arg("handler_threads"), py::arg("timeout_s"), py::arg("join_timeout_s"),
-           py::arg("messages_to_fail"), py::arg("num_fail_sends"), py::arg("messages_to_delay"), py::arg("on_held"),
-           py::arg("open"))
+           py::arg("messages_to_fail"), py::arg("num_fail_sends"), py::arg("messages_to_delay"), py::arg("device_maps"),
+           py::arg("devices"), py::arg("on_held"), py::arg("open"))
       .def_property_readonly("name", [](const WorkerHandle& handle) { return handle.worker().name(); })
       .def_property_readonly("rank", [](const WorkerHandle& handle) { return handle.worker().rank(); })
       .def_property_readonly("running", &WorkerHandle::running)

@@ -19,6 +19,10 @@ class WorkerHandle {
  public:
   // open: workers may join later, and ranks are only known by asking.
   WorkerHandle(Options options, bool open);
+  // Without the GIL where it waits for threads, which may need it to end.
+  ~WorkerHandle() { stop(); }
+  WorkerHandle(const WorkerHandle&) = delete;
+  WorkerHandle& operator=(const WorkerHandle&) = delete;
 
   // Throws Shutdown after stop().
   Worker& worker() const;

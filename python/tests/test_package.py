@@ -1,11 +1,9 @@
 """Tests of what the package has beyond the interface of torch.distributed.rpc, and of what that suite does not reach."""
 import asyncio
 import ctypes
-import functools
 import os
 import pathlib
 import signal
-import socket
 import tempfile
 import time
 import unittest
@@ -16,12 +14,7 @@ import holdfast.rpc as rpc
 import torch
 from holdfast import autograd, named
 from holdfast.rpc import internal, secret, serve
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from workers import free_port, with_workers
 
 
 def add(a, b):
@@ -60,41 +53,6 @@ def mean(values):
 @named.export("test.scale", "(tensor, f64) -> tensor")
 def scale(tensor, factor):
     return tensor * factor
-
-
-def with_workers(count):
-    """Runs a test on rank 0 of a job of processes; the others serve."""
-
-    def decorate(test):
-        @functools.wraps(test)
-        def run(self):
-            port = free_port()
-            options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}")
-            children = []
-            for rank in range(1, count):
-                child = os.fork()
-                if child == 0:
-                    status = 1
-                    try:
-                        rpc.init_rpc(f"worker{rank}", rank=rank, world_size=count, rpc_backend_options=options)
-                        rpc.shutdown()
-                        status = 0
-                    finally:
-                        os._exit(status)
-                children.append(child)
-            rpc.init_rpc("worker0", rank=0, world_size=count, rpc_backend_options=options)
-            try:
-                test(self)
-            finally:
-                try:
-                    rpc.shutdown()
-                finally:
-                    for child in children:
-                        os.waitpid(child, 0)
-
-        return run
-
-    return decorate
 
 
 class PackageTest(unittest.TestCase):

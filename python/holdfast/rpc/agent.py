@@ -8,7 +8,7 @@ from typing import Dict, List, Optional
 from urllib.parse import urlparse
 
 from .. import _core
-from . import secret, serve, state
+from . import devices, secret, serve, state
 from .options import FaultyTensorPipeRpcBackendOptions, TensorPipeRpcBackendOptions
 from .worker_info import WorkerInfo
 
@@ -64,11 +64,14 @@ class Agent:
         self._hosted = None  # the coordinator, if it is in this process
         self._bind = "" if self.launched else _bind_address(options.init_method)
         self._secret_file = "" if self.launched else secret.secret_file(self._bind)
+        self._facts = devices.facts_of(name, _core.device_counts(), options)
         serve.install(WorkerInfo(name or "worker", rank), secret.pickle_allowed(self._secret_file, self.launched))
         if self.launched:
             self.worker = self._join("", name, rank, 1, options, _JOIN_TIMEOUT_S)
         elif self.is_static_group:
-            coordinator = self._find_coordinator(store, name, rank, world_size, options)
+            self._agree_on_kind(store)
+            self._check_facts_of_all(store, rank, world_size)
+            coordinator = self._find_coordinator(store, name, rank, world_size)
             self.worker = self._join(coordinator, name, rank, world_size, options, _JOIN_TIMEOUT_S)
             self._wait_until_all_have_joined(store, rank, world_size)
         else:
@@ -84,12 +87,13 @@ class Agent:
         state.set_rpc_timeout(options.rpc_timeout)
         _agents.add(self)
 
-    def _find_coordinator(self, store, name, rank, world_size, options):
+    def _agree_on_kind(self, store):
         kind = "static" if self.is_static_group else "dynamic"
         if store.compare_set("group", "", kind).decode() != kind:
             raise RuntimeError("RPC group mixes statically and dynamically initialized members which is not supported.")
+
+    def _find_coordinator(self, store, name, rank, world_size):
         if self.is_static_group:
-            self._check_names(self._exchange_names(store, name, rank, world_size))
             hosts_coordinator = rank == 0
         else:
             hosts_coordinator = store.compare_set("host", "", name).decode() == name  # whoever comes first
@@ -104,8 +108,9 @@ class Agent:
     def _join_open(self, store, name, rank, options):
         """Joins whoever is there. The one that hosts the coordinator may be leaving: then somebody else does."""
         deadline = time.monotonic() + _JOIN_TIMEOUT_S
+        self._agree_on_kind(store)
         while True:
-            coordinator = self._find_coordinator(store, name, rank, None, options)
+            coordinator = self._find_coordinator(store, name, rank, None)
             try:
                 return self._join(coordinator, name, rank, _OPEN_WORLD_SIZE, options, _OPEN_JOIN_TIMEOUT_S)
             except (_core.Timeout, _core.Unavailable):
@@ -128,6 +133,8 @@ class Agent:
             messages_to_fail=self._kinds_to_fail,
             num_fail_sends=options.num_fail_sends if faults else 1,
             messages_to_delay=self._delays_s,
+            device_maps=self._facts.maps,
+            devices=self._facts.devices,
             on_held=self._on_held,
             open=not self.is_static_group,
         )
@@ -144,10 +151,12 @@ class Agent:
         if repeated:
             raise RuntimeError(f"RPC worker name {repeated[0]} is not unique.")
 
-    @staticmethod
-    def _exchange_names(store, name, rank, world_size):
-        store.set(f"name/{rank}", name)
-        return [store.get(f"name/{other}").decode() for other in range(world_size)]
+    def _check_facts_of_all(self, store, rank, world_size):
+        """Raises if what the workers say of themselves cannot be, on each of them."""
+        store.set(f"facts/{rank}", self._facts.packed())
+        facts = [devices.Facts.unpack(store.get(f"facts/{other}").decode()) for other in range(world_size)]
+        self._check_names([other.name for other in facts])
+        devices.check(facts)
 
     def _on_held(self, text):
         # What only this process itself holds is its own business.

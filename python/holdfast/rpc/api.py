@@ -5,7 +5,8 @@ import functools
 import logging
 import threading
 import time
-from typing import Any, Callable, Dict, Set
+from types import FunctionType
+from typing import Callable, Dict, Set
 
 import torch
 
@@ -71,23 +72,21 @@ def _to_worker_info(to) -> WorkerInfo:
     raise ValueError(f"a worker goes by its name, its id or its WorkerInfo, not by {to!r}")
 
 
-_builtin_names: Dict[Any, Any] = {}
-
-
-def _builtin_name(func):
-    # Cached for functions that live as long as torch does.
-    try:
-        return _builtin_names[func]
-    except (KeyError, TypeError):
-        pass
-    name = torch.jit._builtins._find_builtin(func)
-    if name is not None:
-        _builtin_names[func] = name
-    return name
+# By the operator's name. There are as many as torch has operators.
+_builtins: Dict[str, serve.Builtin] = {}
+_find_builtin = torch.jit._builtins._find_builtin
 
 
 def _callee(func):
     """What is sent in the function's place, and its name for people."""
+    name = _find_builtin(func)
+    if name is not None:
+        builtin = _builtins.get(name)
+        if builtin is None:
+            builtin = _builtins[name] = serve.Builtin(name)
+        return builtin, name
+    if type(func) is FunctionType and not func.__dict__:
+        return func, func.__qualname__
     wrapped = getattr(func, "_wrapped_async_rpc_function", None)
     if isinstance(wrapped, torch.jit.ScriptFunction):
         name = torch._jit_internal._qualified_name(wrapped)
@@ -95,9 +94,6 @@ def _callee(func):
     if isinstance(func, torch.jit.ScriptFunction):
         name = torch._jit_internal._qualified_name(func)
         return serve.ScriptFunction(name, False), name
-    name = _builtin_name(func)
-    if name is not None:
-        return serve.Builtin(name), name
     return func, getattr(func, "__qualname__", None) or repr(func)
 
 
@@ -118,12 +114,14 @@ def _check_script_arguments(callee, args):
 
 def _pack_call(func, args, kwargs):
     _check_script_arguments(func, args)
+    if _default_pickler is _internal_rpc_pickler:
+        return internal.pack((func, args or (), kwargs or {}))  # a plain tuple is less to write and to read
     return internal.pack(PythonUDF(func, args or (), kwargs or {}), _default_pickler)
 
 
 def _result(parts):
     result = internal.unpack(*parts)
-    if isinstance(result, internal.RemoteException):
+    if type(result) is internal.RemoteException:
         raise internal.exception_from(result)
     return result
 

@@ -1,6 +1,5 @@
 """How values are pickled for calls: tensors and references stay outside of the pickle, and travel beside it."""
 import collections
-import contextlib
 import copyreg
 import io
 import pickle
@@ -113,19 +112,23 @@ class _InternalRPCPickler:
 
     def serialize(self, obj):
         """The pickle of the value, and its tensors."""
-        outer, _tables.tensors = _tables.tensors, []
+        tables = _tables
+        outer = tables.tensors
+        tensors = tables.tensors = []
         try:
             buffer = io.BytesIO()
             pickler = pickle.Pickler(buffer, 5)
             pickler.dispatch_table = self._dispatch_table()
             pickler.dump(obj)
-            return buffer.getvalue(), _tables.tensors
+            return buffer.getvalue(), tensors
         finally:
-            _tables.tensors = outer
+            tables.tensors = outer
 
     def deserialize(self, binary_data, tensor_table):
         """The value. A name that this program does not have gives an ``AttributeError`` as the value."""
-        outer, _tables.arrived_tensors = _tables.arrived_tensors, tensor_table
+        tables = _tables
+        outer = tables.arrived_tensors
+        tables.arrived_tensors = tensor_table
         try:
             return pickle.loads(binary_data)
         except AttributeError as error:
@@ -136,7 +139,7 @@ class _InternalRPCPickler:
             missing.__cause__ = error
             return missing
         finally:
-            _tables.arrived_tensors = outer
+            tables.arrived_tensors = outer
 
 
 _internal_rpc_pickler = _InternalRPCPickler()
@@ -144,38 +147,41 @@ _internal_rpc_pickler = _InternalRPCPickler()
 
 def serialize(obj):
     """The pickle of the value, and its tensors; its references stay with whoever collects them."""
-    with _collect_refs():
-        return _internal_rpc_pickler.serialize(obj)
+    return pack(obj)[:2]
 
 
 def deserialize(binary_data, tensor_table):
     return _internal_rpc_pickler.deserialize(binary_data, tensor_table)
 
 
-@contextlib.contextmanager
-def _collect_refs():
-    outer, _tables.refs = _tables.refs, []
-    try:
-        yield _tables.refs
-    finally:
-        _tables.refs = outer
+# Their pickles have no parts that could want a place outside.
+_PLAIN_TYPES = frozenset((int, float, bool, str, bytes, complex, type(None)))
 
 
 def pack(obj, pickler=_internal_rpc_pickler):
     """The value as the core sends it: ``(bytes, tensors, references)``."""
-    with _collect_refs() as refs:
+    if type(obj) in _PLAIN_TYPES:
+        return pickle.dumps(obj, 5), (), ()
+    tables = _tables
+    outer = tables.refs
+    refs = tables.refs = []
+    try:
         data, tensors = pickler.serialize(obj)
         return data, tensors, refs
+    finally:
+        tables.refs = outer
 
 
 def unpack(data, tensors, refs):
     """The value that was packed elsewhere."""
-    outer, _tables.arrived_refs = _tables.arrived_refs, refs
+    tables = _tables
+    outer = tables.arrived_refs
+    tables.arrived_refs = refs
     try:
         value = _internal_rpc_pickler.deserialize(data, tensors)
     finally:
-        _tables.arrived_refs = outer
-    if isinstance(value, _MissingName):
+        tables.arrived_refs = outer
+    if type(value) is _MissingName:
         raise RuntimeError(str(value)) from value.__cause__
     return value
 

@@ -1,11 +1,8 @@
 """How a worker is started."""
-from typing import Dict, List, Optional, Union
+from typing import Dict, List, Optional
 
-import torch
-
-from . import constants
-
-DeviceType = Union[int, str, torch.device]
+from . import constants, devices as device_options
+from .devices import DeviceType
 
 
 class RpcBackendOptions:
@@ -22,30 +19,6 @@ class RpcBackendOptions:
             )
         self.rpc_timeout = float(rpc_timeout)
         self.init_method = init_method
-
-
-def _cuda_device(device: DeviceType) -> torch.device:
-    device = torch.device(device)
-    if device.type != "cuda":
-        raise ValueError(f"only CUDA devices can be chosen for calls, not {device}")
-    return device
-
-
-def _device(device: DeviceType) -> torch.device:
-    if isinstance(device, int) and device < 0:
-        raise RuntimeError(f"Device index must not be negative, but is {device}")
-    return torch.device(device)
-
-
-def _one_to_one(device_map: Dict[DeviceType, DeviceType]) -> Dict[torch.device, torch.device]:
-    devices: Dict[torch.device, torch.device] = {}
-    sources: Dict[torch.device, torch.device] = {}
-    for source, target in device_map.items():
-        source, target = _device(source), _device(target)
-        if target in sources:
-            raise ValueError(f"both {sources[target]} and {source} would go to {target}: a device map is one to one")
-        devices[source], sources[target] = target, source
-    return devices
 
 
 class TensorPipeRpcBackendOptions(RpcBackendOptions):
@@ -66,24 +39,16 @@ class TensorPipeRpcBackendOptions(RpcBackendOptions):
         if num_worker_threads <= 0:
             raise ValueError(f"num_worker_threads must be positive, but is {num_worker_threads}")
         self.num_worker_threads = num_worker_threads
-        self.device_maps = {name: _one_to_one(entries) for name, entries in (device_maps or {}).items()}
-        self.devices = [_cuda_device(device) for device in devices or []]
+        self.device_maps = {name: device_options.map_of(entries) for name, entries in (device_maps or {}).items()}
+        self.devices = device_options.list_of(devices or [])
 
     def set_device_map(self, to: str, device_map: Dict[DeviceType, DeviceType]):
         """Adds to which devices of worker ``to`` tensors on devices of this worker go."""
-        known = self.device_maps.get(to, {})
-        new = _one_to_one(device_map)
-        for source, target in new.items():
-            if known.get(source, target) != target:
-                raise ValueError(
-                    "`set_device_map` only supports 1-to-1 mapping, trying to map "
-                    f"{source} to {target} and {known[source]}"
-                )
-        self.device_maps[to] = {**known, **new}
+        self.device_maps[to] = device_options.added(self.device_maps.get(to, {}), device_map)
 
     def set_devices(self, devices: List[DeviceType]):
         """Sets which of its devices this worker uses for calls."""
-        self.devices = [_cuda_device(device) for device in devices]
+        self.devices = device_options.list_of(devices)
 
 
 class FaultyTensorPipeRpcBackendOptions(TensorPipeRpcBackendOptions):

@@ -4,6 +4,7 @@ A handler never raises: what a function raises becomes a result.
 """
 import sys
 import threading
+from types import FunctionType
 
 import torch
 
@@ -65,12 +66,13 @@ _pickle_allowed = False
 _worker_info = None
 # Others may call as soon as this worker has joined, a little before init_rpc() is through.
 _ready = threading.Event()
+_open = False  # it is ready, and takes calls: what each call asks first
 
 
 def install(worker_info, pickle_allowed=True):
     """Lets the core serve calls of Python functions in the name of that worker."""
-    global _worker_info, _pickle_allowed
-    _worker_info, _pickle_allowed = worker_info, pickle_allowed
+    global _worker_info, _pickle_allowed, _open
+    _worker_info, _pickle_allowed, _open = worker_info, pickle_allowed, False
     _ready.clear()
     _core.set_handlers(run, keep, finish_run, finish_keep, pack_value)
 
@@ -91,13 +93,22 @@ def _describe(error):
     return remote
 
 
-def _call(data, tensors, refs):
+def _wait_until_ready():
+    """Raises if this worker takes no such calls; else returns when it does."""
+    global _open
     if not _pickle_allowed:
         raise RuntimeError(f"{_worker_info} does not decode pickles, and so takes no calls of Python functions")
-    if not _ready.is_set():
-        with _core.Blocking():
-            _ready.wait()
+    with _core.Blocking():
+        _ready.wait()
+    _open = True
+
+
+def _call(data, tensors, refs):
+    if not _open:
+        _wait_until_ready()
     func, args, kwargs = internal.unpack(data, tensors, refs)
+    if type(func) is FunctionType and not func.__dict__ and not profiling._global_records:
+        return func(*args, **kwargs), False  # nothing about it is special
     result = profiling.run(func, args, kwargs)
     if profiling.is_async(func):
         if not isinstance(result, torch._C.Future):

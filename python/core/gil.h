@@ -1,0 +1,51 @@
+// Gil: takes the GIL on a thread of the core, for as long as it lives.
+//
+// A thread that takes it for the first time gets a Python thread state, and keeps it until the thread ends. Without
+// that each taking would make one and throw it away: with the stack for Python frames, and with all that
+// threading.local holds.
+#pragma once
+
+#include <optional>
+
+#include "held.h"
+
+namespace holdfast::python {
+
+class KeptThreadState {
+ public:
+  // On a thread that Python does not know.
+  KeptThreadState() {
+    PyGILState_Ensure();
+    state_ = PyEval_SaveThread();
+  }
+  ~KeptThreadState() {
+    if (!interpreter_runs()) return;  // it has been freed with all others
+    PyEval_RestoreThread(state_);
+    PyGILState_Release(PyGILState_UNLOCKED);  // the last: frees it
+  }
+  KeptThreadState(const KeptThreadState&) = delete;
+  KeptThreadState& operator=(const KeptThreadState&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+class Gil {
+ public:
+  // While the interpreter runs.
+  Gil() {
+    if (PyGILState_GetThisThreadState() == nullptr) {
+      thread_local std::optional<KeptThreadState> kept;
+      kept.emplace();
+    }
+    state_ = PyGILState_Ensure();
+  }
+  ~Gil() { PyGILState_Release(state_); }
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+}  // namespace holdfast::python
