@@ -115,7 +115,9 @@ class TcpWorld : public World {
     TcpTransport*& place_;
   };
   std::unique_ptr<Transport> make(TransportEvents& events, TcpTransport*& place) {
-    return std::make_unique<Watched>(events, place, TcpOptions{.tls = tls_, .shared_memory = shared_memory_});
+    return std::make_unique<Watched>(
+        events, place,
+        TcpOptions{.tls = tls_, .handshake_timeout = test::kPatientHandshake, .shared_memory = shared_memory_});
   }
   const std::shared_ptr<const TlsContext> tls_;
   const bool shared_memory_;

@@ -250,7 +250,8 @@ class PairTest : public testing::TestWithParam<bool> {
     b.flush(kAccepted);
   }
   Recorder at_a, at_b;
-  TcpTransport a{at_a, {.shared_memory = GetParam()}}, b{at_b, {.shared_memory = GetParam()}};
+  TcpTransport a{at_a, {.handshake_timeout = test::kPatientHandshake, .shared_memory = GetParam()}};
+  TcpTransport b{at_b, {.handshake_timeout = test::kPatientHandshake, .shared_memory = GetParam()}};
 };
 INSTANTIATE_TEST_SUITE_P(, PairTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "shared_memory" : "tcp"; });

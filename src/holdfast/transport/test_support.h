@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -67,6 +68,9 @@ inline bool same(const OutFrame& sent, const InFrame& got) {
   }
   return true;
 }
+
+// Of a test whose connections may be silent for long: on a busy machine it can take more than the usual ten seconds.
+constexpr Duration kPatientHandshake = std::chrono::hours(1);
 
 class Recorder : public TransportEvents {
  public:

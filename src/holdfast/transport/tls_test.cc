@@ -31,7 +31,7 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 // A transport and what it told and logged.
 struct Party {
-  explicit Party(const Security& security, TcpOptions options = {}) {
+  explicit Party(const Security& security, TcpOptions options = {.handshake_timeout = test::kPatientHandshake}) {
     options.tls = make_tls(security).take();
     options.log = [this](const std::string& line) { lines.push_back(line); };
     tcp = std::make_unique<TcpTransport>(events, options);
