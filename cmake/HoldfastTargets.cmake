@@ -23,7 +23,7 @@ function(holdfast_test_program name)
   target_link_libraries(${name}_tests PRIVATE ${ARG_LIBRARIES} fmt::fmt GTest::gtest GTest::gtest_main)
   if(NOT ARG_SHARDS OR NOT HOLDFAST_TEST_SHARDS)
     gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
-                         PROPERTIES TIMEOUT 120 LABELS ${name})
+                         PROPERTIES TIMEOUT 240 LABELS ${name})
     return()
   endif()
   foreach(number RANGE 1 ${ARG_SHARDS})
