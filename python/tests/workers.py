@@ -29,7 +29,7 @@ def fork_workers(ranks, work):
 
 
 def with_workers(count, set_options=lambda rank, options: None):
-    """Runs a test on rank 0 of a job of processes; the others serve. ``set_options(rank, options)`` may change those."""
+    """Runs a test on rank 0 of a job of processes; the others serve. ``set_options(rank, options)`` changes those."""
 
     def decorate(test):
         @functools.wraps(test)

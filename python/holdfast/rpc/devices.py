@@ -49,7 +49,8 @@ def list_of(devices: List[DeviceType]) -> List[torch.device]:
     for device in chosen:
         if device.type in ("cpu", "meta"):
             raise ValueError(
-                f"`set_devices` expect a list of CUDA devices, or of another accelerator, but got device type {device.type}."
+                "`set_devices` expect a list of CUDA devices, or of another accelerator's, but got "
+                f"device type {device.type}."
             )
     return chosen
 
@@ -71,12 +72,11 @@ class Facts(NamedTuple):
 
 
 def facts_of(name, counts, options) -> Facts:
-    return Facts(
-        name,
-        counts,
-        [str(device) for device in options.devices],
-        {to: {str(source): str(target) for source, target in entries.items()} for to, entries in options.device_maps.items()},
-    )
+    maps = {
+        to: {str(source): str(target) for source, target in entries.items()}
+        for to, entries in options.device_maps.items()
+    }
+    return Facts(name, counts, [str(device) for device in options.devices], maps)
 
 
 def _are_there(devices, counts) -> bool:
