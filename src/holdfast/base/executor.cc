@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -97,14 +98,14 @@ Executor::Runner* Executor::add_runner() {
 
 // Under mutex_: starting is rare, and this way a failure is simple to undo.
 void Executor::start_runner() {
-  runners_.push_back(std::make_unique<Runner>());
-  Runner* runner = runners_.back().get();
+  auto free = std::ranges::find_if(runners_, [](const auto& runner) { return !runner->thread.joinable(); });
+  if (free == runners_.end()) free = runners_.insert(free, std::make_unique<Runner>());
+  Runner* runner = free->get();
   try {
     runner->thread = std::thread([this, runner] { run(*runner); });
     ++running_;
   } catch (const std::system_error&) {
     // No thread to be had. The work stays queued; whichever runner ends its own work first takes it.
-    runners_.pop_back();
   }
 }
 
@@ -124,14 +125,28 @@ void Executor::run(Runner& self) {
     work.reset();
     lock.lock();
   }
+  if (stopping_) return;
+  std::thread ended_before = std::exchange(last_ended_, std::move(self.thread));
+  lock.unlock();
+  if (ended_before.joinable()) ended_before.join();
+}
+
+bool Executor::park(std::unique_lock<std::mutex>& lock, Runner& self) {
+  --running_;
+  self.awake = false;
+  idle_.push_back(&self);
+  const auto is_awake = [&] { return self.awake; };  // who wakes it has counted it in running_ again
+  while (!self.wake.wait_for(lock, options_.idle_max, is_awake)) {
+    if (running_ + blocked_ + idle_.size() <= options_.threads) continue;
+    std::erase(idle_, &self);
+    return false;
+  }
+  return true;
 }
 
 bool Executor::next_work(std::unique_lock<std::mutex>& lock, Runner& self, Closure& work) {
   while (!stopping_ && (queue_.empty() || running_ > options_.threads)) {
-    --running_;
-    self.awake = false;
-    idle_.push_back(&self);
-    self.wake.wait(lock, [&] { return self.awake; });  // who wakes it has counted it in running_ again
+    if (!park(lock, self)) return false;
   }
   if (stopping_) {
     --running_;
@@ -182,6 +197,7 @@ void Executor::stop() {
   for (const std::unique_ptr<Runner>& runner : runners_) {
     if (runner->thread.joinable()) runner->thread.join();
   }
+  if (last_ended_.joinable()) last_ended_.join();
 }
 
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 // the same executor gets on, to any depth up to threads_max, even with threads = 1. Threads are started when
 // first needed; those that are surplus after an unblocking park until the next one blocks, since handlers
 // that make nested calls block all the time, and starting a thread for each would cost more than the call.
+// Those that nobody has needed for a while end.
 //
 // Owned by a Worker or a test; it must outlive every Promise made with it and every then() on their
 // futures. post(), stats() and on_executor_thread() may be called from any thread.
@@ -10,6 +11,7 @@
 
 #include <holdfast/base/blocking.h>
 #include <holdfast/base/closure.h>
+#include <holdfast/base/time.h>
 
 #include <condition_variable>
 #include <cstddef>
@@ -24,7 +26,8 @@ namespace holdfast {
 
 struct ExecutorOptions {
   size_t threads = 1;
-  size_t threads_max = 4096;  // the blocked ones included
+  size_t threads_max = 4096;                     // the blocked ones included
+  Duration idle_max = std::chrono::seconds(10);  // then a parked thread ends, unless it is one of the last `threads`
   std::string name = "holdfast";
 };
 
@@ -62,8 +65,10 @@ class Executor final : private BlockingObserver {
   void on_block() override;
   void on_unblock() override;
   void run(Runner& self);
-  // Parks until there is work for this runner. False: stop() was called.
+  // Parks until there is work for this runner. False: its thread ends.
   bool next_work(std::unique_lock<std::mutex>& lock, Runner& self, Closure& work);
+  // Parks until it is awake. False: nobody needed it for long.
+  bool park(std::unique_lock<std::mutex>& lock, Runner& self);
   Runner* add_runner();
   void start_runner();
 
@@ -73,11 +78,14 @@ class Executor final : private BlockingObserver {
 
   mutable std::mutex mutex_;  // guards all below
   std::deque<Closure> queue_;
-  std::vector<std::unique_ptr<Runner>> runners_;  // grows only; threads end in stop()
-  std::vector<Runner*> idle_;                     // parked, the last one first to wake: its cache is warm
-  size_t running_ = 0;                            // neither parked nor blocked
+  // Grows only: who wakes one touches it without the lock. Those whose thread has ended are used again.
+  std::vector<std::unique_ptr<Runner>> runners_;
+  std::vector<Runner*> idle_;  // parked, the last one first to wake: its cache is warm
+  size_t running_ = 0;         // neither parked nor blocked
   size_t blocked_ = 0;
   bool stopping_ = false;
+  // Of the last runner that ended before stop(). It joins the one that ended before it, so none is left over.
+  std::thread last_ended_;
 };
 
 // Writes the exception that is being handled to stderr. For places where nobody can receive it.

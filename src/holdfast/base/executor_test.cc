@@ -137,6 +137,28 @@ TEST(ExecutorTest, CountsTheBlockedAndStopsAtTheMost) {
   EXPECT_EQ(executor.stats().queued, 0u);
 }
 
+// Again and again, so that threads start where others have ended.
+TEST(ExecutorTest, SurplusThreadsEndWhenNobodyNeedsThem) {
+  constexpr size_t kThreads = 2, kBlocked = 20;
+  Executor executor({.threads = kThreads, .idle_max = std::chrono::milliseconds(1)});
+  for (int round = 0; round < 20; ++round) {
+    std::latch all_blocked(kBlocked), done(kBlocked);
+    for (size_t i = 0; i < kBlocked; ++i) {
+      executor.post([&] {
+        {
+          const BlockingScope blocking;
+          all_blocked.arrive_and_wait();
+        }
+        done.count_down();
+      });
+    }
+    done.wait();
+    const Time give_up = steady_now() + std::chrono::seconds(60);
+    while (executor.stats().threads > kThreads && steady_now() < give_up) std::this_thread::yield();
+    EXPECT_EQ(executor.stats().threads, kThreads);
+  }
+}
+
 TEST(ExecutorTest, WorkThatComesWhileAllAreBlockedIsRun) {
   Executor executor({.threads = 1});
   Promise<void> gate;
