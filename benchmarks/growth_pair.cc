@@ -27,15 +27,17 @@ double microseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
 
-double us_per_call(const Peer& peer, size_t in_flight, size_t count) {
+// At most so many calls, and no more than are needed to have so many in flight once the time is over.
+double us_per_call(const Peer& peer, size_t in_flight, size_t count_max, std::chrono::milliseconds time_max) {
   std::deque<Future<int64_t>> waiting;
   const auto start = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < count; ++i) {
+  size_t count = 0;
+  while (count < 2 * in_flight || (count < count_max && std::chrono::steady_clock::now() - start < time_max)) {
     if (waiting.size() == in_flight) {
       waiting.front().wait();
       waiting.pop_front();
     }
-    waiting.push_back(peer.async<pair_echo>(static_cast<int64_t>(i)));
+    waiting.push_back(peer.async<pair_echo>(static_cast<int64_t>(count++)));
   }
   for (const auto& future : waiting) future.wait();
   return microseconds_since(start) / static_cast<double>(count);
@@ -45,7 +47,7 @@ void until_owner_has(const Peer& owner, uint64_t objects) {
   while (owner.call<owner_cost>().objects != objects) usleep(1000);
 }
 
-void measure_live_references(const Peer& owner, size_t count, Growth& growth) {
+void measure_live_references(const Settings& settings, const Peer& owner, size_t count, Growth& growth) {
   const auto each = [&](double all) { return all / static_cast<double>(count); };
   const uint64_t owner_before = owner.call<owner_cost>().heap_bytes;
   std::vector<RRef<int64_t>> held;
@@ -59,7 +61,7 @@ void measure_live_references(const Peer& owner, size_t count, Growth& growth) {
              each(static_cast<double>(owner.call<owner_cost>().heap_bytes) - static_cast<double>(owner_before)), 0);
   growth.add("memory of one, its user's", "bytes", count,
              each(static_cast<double>(heap_bytes()) - static_cast<double>(here_before)), 0);
-  growth.add("time per call while they live", "us", count, us_per_call(owner, 1, 1000), 1);
+  growth.add("time per call while they live", "us", count, us_per_call(owner, 1, 1000, calls_time_max(settings)), 1);
   start = std::chrono::steady_clock::now();
   held.clear();
   until_owner_has(owner, 0);
@@ -72,15 +74,15 @@ void run_growth_pair(const Settings& settings, Report& report) {
   WorkerPair pair;
   pair.start();
   const Peer peer = pair.peer();
-  us_per_call(peer, 128, 2000);  // warms up
+  us_per_call(peer, 128, 2000, calls_time_max(settings));  // warms up
   Growth calls("calls in flight"), references("live references");
   for (size_t round = 0; round < settings.rounds(); ++round) {
     for (const size_t in_flight : {1, 8, 64, 512, 4096, 32768}) {
-      const size_t count = std::max(2 * in_flight, settings.scaled(50000));
-      calls.add("time per call", "us", in_flight, us_per_call(peer, in_flight, count), 2);
+      calls.add("time per call", "us", in_flight,
+                us_per_call(peer, in_flight, settings.scaled(50000), calls_time_max(settings)), 2);
     }
     for (const size_t count : {1000, 10000, 100000}) {
-      if (count < 100000 || !settings.quick) measure_live_references(peer, count, references);
+      if (count < 100000 || !settings.quick) measure_live_references(settings, peer, count, references);
     }
   }
   calls.tell(report);

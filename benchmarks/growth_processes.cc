@@ -40,10 +40,13 @@ MemberCost member_cost() {
 
 int next_rank() { return (current_worker().rank() + 1) % current_worker().world_size(); }
 
-// Calls the next worker, one call after the other.
-void call_next(uint64_t count) {
+// Calls the next worker, one call after the other, for so long. Answers how many calls that were.
+uint64_t call_next(std::chrono::milliseconds time) {
   const Peer next = current_worker().peer(next_rank());
-  for (uint64_t i = 0; i < count; ++i) next.call<crowd_echo>(static_cast<int64_t>(i));
+  const auto until = std::chrono::steady_clock::now() + time;
+  uint64_t count = 0;
+  while (std::chrono::steady_clock::now() < until) next.call<crowd_echo>(static_cast<int64_t>(count++));
+  return count;
 }
 
 // Calls everybody; answers how many bytes this process has more than before, for each link that this made.
@@ -78,20 +81,27 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-template <class F>
-void everybody(Worker& worker, F&& start_one) {
-  std::vector<Future<void>> calls;
-  for (int rank = 0; rank < worker.world_size(); ++rank)
-    calls.push_back(start_one(worker.peer(rank).with_timeout(kForever)));
-  for (Future<void>& call : calls) call.get();
+// All workers call their next one at the same time.
+double us_per_call_of_all(Worker& worker, std::chrono::milliseconds time) {
+  std::vector<Future<uint64_t>> counts;
+  const auto start = std::chrono::steady_clock::now();
+  for (int rank = 0; rank < worker.world_size(); ++rank) {
+    counts.push_back(worker.peer(rank).with_timeout(kForever).async<call_next>(time));
+  }
+  uint64_t calls = 0;
+  for (const Future<uint64_t>& count : counts) calls += count.get();
+  return milliseconds_since(start) * 1e3 / static_cast<double>(calls);
 }
 
-double call_p50_us(const Peer& peer, size_t count) {
+double call_p50_us(const Peer& peer, size_t count_max, std::chrono::milliseconds time_max) {
   Latencies latencies;
-  for (size_t i = 0; i < count; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+  const auto begin = std::chrono::steady_clock::now();
+  auto now = begin;
+  for (size_t i = 0; i < count_max && now - begin < time_max; ++i) {
+    const auto start = now;
     peer.call<crowd_echo>(static_cast<int64_t>(i));
-    latencies.add(std::chrono::steady_clock::now() - start);
+    now = std::chrono::steady_clock::now();
+    latencies.add(now - start);
   }
   return latencies.percentile(0.5);
 }
@@ -115,19 +125,16 @@ double milliseconds_to_hear_of_death(WorkerCrowd& crowd) {
 using Tell = std::function<void(const char*, const char*, double, int)>;
 
 void measure_crowd(const Settings& settings, int size, const Tell& tell) {
-  const auto workers = static_cast<size_t>(size);
   WorkerCrowd crowd(size, kWatchMemory);
   tell("time to join", "ms", crowd.start() * 1e3, 1);
   Worker& worker = crowd.worker();
   tell("connections of a worker that has only joined", "connections", static_cast<double>(worker.stats().connections),
        0);
   if (size > 1) {
-    tell("call, p50, the others idle", "us", call_p50_us(worker.peer(1), settings.scaled(5000)), 1);
-    const uint64_t calls = settings.scaled(20000) / workers + 1;
-    const auto start = std::chrono::steady_clock::now();
-    everybody(worker, [&](const Peer& peer) { return peer.async<call_next>(calls); });
-    tell("call, all call their next at once: time per call", "us",
-         milliseconds_since(start) * 1e3 / static_cast<double>(calls * workers), 1);
+    tell("call, p50, the others idle", "us",
+         call_p50_us(worker.peer(1), settings.scaled(5000), calls_time_max(settings)), 1);
+    tell("call, all call their next at once: time per call", "us", us_per_call_of_all(worker, calls_time_max(settings)),
+         1);
     double connections = 0, join_bytes = 0;
     for (int rank = 1; rank < size; ++rank) {
       const MemberCost cost = worker.peer(rank).call<member_cost>();
