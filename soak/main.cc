@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -22,6 +23,7 @@ constexpr auto kRound = 5s;
 // The first rounds fill pools and caches: growth is looked for after them, in runs that are long enough to tell.
 constexpr double kWarmUp = 0.2;
 constexpr size_t kRoundsToJudgeMin = 24;
+constexpr size_t kRoundsForLow = 12;
 // More than this, over what is left of the run, is growth.
 constexpr double kGrowthBytesMax = 4e6;
 constexpr double kGrowthCountMax = 2;
@@ -124,6 +126,17 @@ class Soak {
     return soak::slope(rest) * static_cast<double>(rest.size());
   }
 
+  // The least of every so many rounds. Threads and descriptors come and go with the load; what is never given back
+  // lifts the least of them, too.
+  static std::vector<double> lows(const std::vector<double>& values) {
+    std::vector<double> least;
+    for (size_t at = 0; at + kRoundsForLow <= values.size(); at += kRoundsForLow) {
+      const auto from = values.begin() + static_cast<std::ptrdiff_t>(at);
+      least.push_back(*std::min_element(from, from + std::ptrdiff_t{kRoundsForLow}));
+    }
+    return least;
+  }
+
   bool judge() {
     fmt::print("\n{:8} {:>14} {:>22} {:>14} {:>10}\n", "worker", "heap in use", "heap's slope per min", "descriptors",
                "threads");
@@ -132,15 +145,15 @@ class Soak {
       const double rest = (1 - kWarmUp) * static_cast<double>(heap_[rank].size());
       const double bytes = growth(heap_[rank]);
       fmt::print("{:8} {:>11.2f} MB {:>16.1f} kB/min {:>7} ({:+.1f}) {:>5} ({:+.1f})\n", rank, heap_[rank].back() / 1e6,
-                 bytes / rest * rounds_per_minute / 1e3, descriptors_[rank].back(), growth(descriptors_[rank]),
-                 threads_[rank].back(), growth(threads_[rank]));
+                 bytes / rest * rounds_per_minute / 1e3, descriptors_[rank].back(), growth(lows(descriptors_[rank])),
+                 threads_[rank].back(), growth(lows(threads_[rank])));
       const auto grows = [&](double by, double most, const char* what) {
         if (heap_[rank].size() < kRoundsToJudgeMin || by <= most || !failure_.empty()) return;
         failure_ = fmt::format("worker {}: {} grow: by {:.0f}", rank, what, by);
       };
       grows(bytes, kGrowthBytesMax, "the bytes in use");
-      grows(growth(descriptors_[rank]), kGrowthCountMax, "descriptors");
-      grows(growth(threads_[rank]), kGrowthCountMax, "threads");
+      grows(growth(lows(descriptors_[rank])), kGrowthCountMax, "descriptors");
+      grows(growth(lows(threads_[rank])), kGrowthCountMax, "threads");
     }
     if (failure_.empty() && totals_.lost + totals_.doubled > 0) failure_ = "calls were lost or ran twice";
     fmt::print("{} calls, {} lost, {} doubled, {} faults\n", totals_.calls, totals_.lost, totals_.doubled,
