@@ -190,6 +190,10 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   hf::Worker worker(hf::Options::from_env());
+  if (worker.world_size() < 2) {
+    std::fprintf(stderr, "soak needs two workers or more: tools/soak, or holdfast run -n 4 soak\n");
+    return 2;
+  }
   bool good = true;
   if (worker.rank() == 0) {
     const double rounds = minutes * 60 / std::chrono::duration<double>(kRound).count();

@@ -10,5 +10,6 @@
 #include <holdfast/optim/distributed_optimizer.h>
 #include <holdfast/optim/lr_schedule.h>
 #include <holdfast/tensor/codec.h>
+#include <holdfast/tensor/lendable.h>
 #include <holdfast/tensor/operators.h>
 #include <holdfast/tensor/script.h>

@@ -131,6 +131,7 @@ Result<ByteView> find_section(const Message& message, Section section) {
     return Failure{.code = Code::corrupt, .message = "a message without the sections that it speaks of"};
   }
   const Attachment& found = *(message.attachments.end() - 1 - behind);
+  if (found.shared) return Failure{.code = Code::corrupt, .message = "a message with a section in shared memory"};
   return ByteView(found.data, found.bytes);
 }
 

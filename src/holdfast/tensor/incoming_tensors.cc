@@ -57,16 +57,17 @@ class TableReader {
     read_storages();
     const uint32_t count = reader_.array_header();
     if (count > kTensorsMax) corrupt("more tensors than there may be");
-    std::vector<at::Tensor> tensors;
-    tensors.reserve(count);
+    std::vector<TensorEntry> entries;
     for (uint32_t i = 0; i < count; ++i) {
-      TensorEntry entry;
-      wire::decode(reader_, entry);
+      wire::decode(reader_, entries.emplace_back());
       check_reader();
-      tensors.push_back(make(entry));
+      mark_checked(entries.back(), /*is_index=*/false);
     }
     reader_.finish();
     check_reader();
+    std::vector<at::Tensor> tensors;
+    tensors.reserve(count);
+    for (const TensorEntry& entry : entries) tensors.push_back(make(entry));
     return tensors;
   }
 
@@ -74,6 +75,7 @@ class TableReader {
   struct Arrived {
     const Attachment* attachment = nullptr;
     c10::Storage memory;                // made at the first use
+    bool checked = false;               // some of its elements are looked at, and must stay as they are
     std::optional<c10::Device> device;  // of the tensors that use it: the same for all
     c10::Storage on_device;             // if that is not the cpu
   };
@@ -82,6 +84,14 @@ class TableReader {
     at::Tensor here;
     at::Tensor there;
   };
+
+  void mark_checked(const TensorEntry& entry, bool is_index) {
+    const bool checked = is_index || entry.dtype == DType::boolean;
+    if (checked && entry.storage && *entry.storage < storages_.size()) storages_[*entry.storage].checked = true;
+    // Of the tensors inside a sparse one the last has the values.
+    const size_t values = is_dense(entry.form) ? entry.parts.size() : entry.parts.size() - 1;
+    for (size_t i = 0; i < entry.parts.size(); ++i) mark_checked(entry.parts[i], i != values);
+  }
 
   void check_reader() const {
     if (!reader_.ok()) corrupt(reader_.error());
@@ -230,7 +240,8 @@ class TableReader {
     if (storage.device) return storage;
     storage.device = device;
     storage.memory = take_over(*storage.attachment);
-    if (reinterpret_cast<uintptr_t>(storage.attachment->data) % kElementBytesMax != 0) {
+    const bool misaligned = reinterpret_cast<uintptr_t>(storage.attachment->data) % kElementBytesMax != 0;
+    if (misaligned || (storage.checked && storage.attachment->shared)) {
       at::Tensor copy = at::empty({static_cast<int64_t>(storage.attachment->bytes)}, c10::ScalarType::Byte);
       copy.copy_(tensor_of_bytes(storage.memory, 0, storage.attachment->bytes));
       storage.memory = copy.storage();

@@ -270,6 +270,7 @@ StorageEntry OutgoingTensors::attach(const Piece& piece, Run& run, const TensorE
     attachment.bytes = memory.nbytes();
   }
   attachment.owner = std::make_shared<c10::Storage>(std::move(memory));
+  attachment.shared = true;
   return {.attachment = wire::Writer(message).attach(attachment), .bytes = attachment.bytes};
 }
 

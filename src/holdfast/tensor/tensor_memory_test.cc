@@ -1,4 +1,5 @@
-// A large tensor from one process to another: the sender needs no memory for it, the receiver that of the tensor.
+// A large tensor from one process to another: over TCP the sender needs no memory for it, and the receiver that of the
+// tensor; on one host both see the same memory, that of one copy.
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +33,7 @@ class TensorMemory : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Over, TensorMemory, testing::Bool(),
                          [](const auto& info) { return info.param ? "shared_memory" : "tcp"; });
 
-TEST_P(TensorMemory, OneBufferAtTheReceiverNoneAtTheSender) {
+TEST_P(TensorMemory, OfOneCopy) {
   TestCoordinator coordinator(2, 600s);
   TestProcess process("serve_tensors", coordinator.options(1), {{"HOLDFAST_SHARED_MEMORY", GetParam() ? "1" : "0"}});
   Options options = coordinator.options(0);
@@ -43,7 +44,7 @@ TEST_P(TensorMemory, OneBufferAtTheReceiverNoneAtTheSender) {
   peer.call<watch_there>();
   const PeakMemory peak_here;
   EXPECT_EQ(peer.call<last_element>(tensor), 1);
-  EXPECT_LT(peak_here.growth(), kBytes / 16);
+  EXPECT_LT(peak_here.growth(), GetParam() ? kBytes / 16 * 17 : kBytes / 16);
   const uint64_t growth = peer.call<growth_there>();
   EXPECT_GT(growth, kBytes / 16 * 15);
   EXPECT_LT(growth, kBytes / 16 * 17);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <holdfast/base/check.h>
+#include <holdfast/transport/borrower.h>
 #include <holdfast/transport/common.h>
 
 namespace holdfast {
@@ -20,7 +21,7 @@ using transport_detail::kProgressBytes;
 
 uint64_t table_entry(const Bytes& table, size_t i) {
   uint64_t length;
-  std::memcpy(&length, table.data() + 8 * i, sizeof(length));
+  std::memcpy(&length, table.data() + kFrameTableEntryBytes * i, sizeof(length));
   return length;
 }
 
@@ -67,53 +68,55 @@ Status FrameReader::begin_frame(bool trusted) {
 }
 
 Status FrameReader::begin_payload() {
-  uint64_t total = layout_.body_bytes;
-  for (size_t i = 0; i < layout_.attachment_count; ++i) {
-    const uint64_t length = table_entry(table_, i);
-    // Checked one by one, so that the sum cannot overflow.
-    if (auto status = check_size(length, frame_bytes_max_); !status.ok()) return status;
-    total += length;
-    if (auto status = check_size(total, frame_bytes_max_); !status.ok()) return status;
-  }
   message_ = Message{.kind = layout_.header.kind};
-  bool enough = true;
-  try {
-    message_.body.resize(layout_.body_bytes);
-    message_.attachments.resize(layout_.attachment_count);
-    for (size_t i = 0; i < layout_.attachment_count && enough; ++i) {
-      Attachment& attachment = message_.attachments[i];
-      attachment.bytes = table_entry(table_, i);
-      if (attachment.bytes == 0) continue;
-      auto memory = pool_->allocate(attachment.bytes);
-      enough = memory != nullptr;
-      attachment.data = memory.get();
-      attachment.owner = std::move(memory);
+  message_.attachments.resize(layout_.attachment_count);
+  uint64_t total = layout_.body_bytes;
+  payload_left_bytes_ = layout_.body_bytes;
+  for (size_t i = 0; i < layout_.attachment_count; ++i) {
+    Attachment& attachment = message_.attachments[i];
+    attachment.bytes = table_entry(table_, i);
+    if (borrower_ != nullptr && (attachment.bytes & kLoanFlag) != 0) {
+      attachment.bytes &= ~kLoanFlag;
+      attachment.shared = true;
     }
-  } catch (const std::bad_alloc&) {
-    enough = false;
+    // Checked one by one, so that the sum cannot overflow.
+    if (auto status = check_size(attachment.bytes, frame_bytes_max_); !status.ok()) return status;
+    total += attachment.bytes;
+    if (auto status = check_size(total, frame_bytes_max_); !status.ok()) return status;
+    payload_left_bytes_ += attachment.shared ? Loan::kBytes : attachment.bytes;
   }
-  if (!enough) {
+  if (!allocate_payload()) {
     return Failure{.code = Code::overloaded,
                    .message = fmt::format("no memory for a frame of {} bytes from {}", total, peer_)};
   }
   state_ = State::payload;
   part_ = 0;
-  part_have_bytes_ = 0;
-  payload_left_bytes_ = total;
   progress_bytes_ = 0;
   return {};
 }
 
-uint8_t* FrameReader::payload_at(size_t part, uint64_t& left_bytes) const {
-  const uint64_t have = part == part_ ? part_have_bytes_ : 0;
-  if (part == 0) {
-    left_bytes = message_.body.size() - have;
-    return const_cast<uint8_t*>(message_.body.data()) + have;
+bool FrameReader::allocate_payload() {
+  try {
+    message_.body.resize(layout_.body_bytes);
+    loans_.resize(message_.attachments.size());
+    parts_.clear();
+    parts_.push_back({message_.body.data(), layout_.body_bytes});
+    for (size_t i = 0; i < message_.attachments.size(); ++i) {
+      Attachment& attachment = message_.attachments[i];
+      if (attachment.shared) {
+        parts_.push_back({reinterpret_cast<uint8_t*>(&loans_[i]), Loan::kBytes});
+        continue;
+      }
+      auto memory = attachment.bytes != 0 ? pool_->allocate(attachment.bytes) : nullptr;
+      if (attachment.bytes != 0 && memory == nullptr) return false;
+      parts_.push_back({memory.get(), attachment.bytes});
+      attachment.data = memory.get();
+      attachment.owner = std::move(memory);
+    }
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  // The attachment is const for those who receive it; until it is whole it is ours to fill.
-  const Attachment& attachment = message_.attachments[part - 1];
-  left_bytes = attachment.bytes - have;
-  return left_bytes == 0 ? nullptr : const_cast<uint8_t*>(attachment.data) + have;
 }
 
 void FrameReader::advance_payload(size_t bytes) {
@@ -124,39 +127,45 @@ void FrameReader::advance_payload(size_t bytes) {
     ++progress_steps_;
   }
   while (bytes > 0) {
-    uint64_t left = 0;
-    payload_at(part_, left);
-    const uint64_t step = std::min<uint64_t>(left, bytes);
-    part_have_bytes_ += step;
+    Part& part = parts_[part_];
+    const uint64_t step = std::min<uint64_t>(part.left_bytes, bytes);
+    part.at += step;
+    part.left_bytes -= step;
     bytes -= step;
-    if (step == left && bytes > 0) {
-      ++part_;
-      part_have_bytes_ = 0;
-    }
+    if (part.left_bytes == 0) ++part_;
   }
 }
 
 void FrameReader::take_payload(ByteView& bytes) {
   while (!bytes.empty() && payload_left_bytes_ > 0) {
-    uint64_t left = 0;
-    uint8_t* at = payload_at(part_, left);
-    if (left == 0) {
+    const Part& part = parts_[part_];
+    if (part.left_bytes == 0) {
       ++part_;
-      part_have_bytes_ = 0;
       continue;
     }
-    const size_t count = std::min<uint64_t>(bytes.size(), left);
-    std::memcpy(at, bytes.data(), count);
+    const size_t count = std::min<uint64_t>(bytes.size(), part.left_bytes);
+    std::memcpy(part.at, bytes.data(), count);
     advance_payload(count);
     bytes = bytes.subspan(count);
   }
 }
 
-void FrameReader::finish_frame(std::vector<InFrame>& frames) {
+Status FrameReader::finish_frame(std::vector<InFrame>& frames) {
+  for (size_t i = 0; i < message_.attachments.size(); ++i) {
+    Attachment& attachment = message_.attachments[i];
+    if (!attachment.shared) continue;
+    Result<Attachment> borrowed = borrower_->borrow(loans_[i], attachment.bytes);
+    if (!borrowed) {
+      const Failure& why = borrowed.failure();
+      return Failure{.code = why.code, .message = fmt::format("from {}: {}", peer_, why.message)};
+    }
+    attachment = std::move(*borrowed);
+  }
   frames.push_back({.header = layout_.header, .message = std::move(message_)});
   message_ = {};
   state_ = State::head;
   have_bytes_ = 0;
+  return {};
 }
 
 Status FrameReader::feed(ByteView& bytes, bool trusted, std::vector<InFrame>& frames) {
@@ -179,7 +188,7 @@ Status FrameReader::feed(ByteView& bytes, bool trusted, std::vector<InFrame>& fr
       if (!status.ok()) return status;
     }
     if (state_ == State::payload && payload_left_bytes_ == 0) {
-      finish_frame(frames);
+      if (auto status = finish_frame(frames); !status.ok()) return status;
       if (!trusted) return {};
     }
   }
@@ -189,18 +198,16 @@ Status FrameReader::feed(ByteView& bytes, bool trusted, std::vector<InFrame>& fr
 size_t FrameReader::direct_targets(iovec* pieces, size_t count_max) {
   if (state_ != State::payload || payload_left_bytes_ <= kDirectReadBytesMin) return 0;
   size_t count = 0;
-  for (size_t part = part_; part <= message_.attachments.size() && count < count_max; ++part) {
-    uint64_t left = 0;
-    uint8_t* at = payload_at(part, left);
-    if (left != 0) pieces[count++] = {.iov_base = at, .iov_len = left};
+  for (size_t i = part_; i < parts_.size() && count < count_max; ++i) {
+    if (parts_[i].left_bytes != 0) pieces[count++] = {.iov_base = parts_[i].at, .iov_len = parts_[i].left_bytes};
   }
   return count;
 }
 
-void FrameReader::advance_direct(size_t bytes, std::vector<InFrame>& frames) {
+Status FrameReader::advance_direct(size_t bytes, std::vector<InFrame>& frames) {
   HOLDFAST_CHECK(bytes <= payload_left_bytes_);
   advance_payload(bytes);
-  if (payload_left_bytes_ == 0) finish_frame(frames);
+  return payload_left_bytes_ == 0 ? finish_frame(frames) : Status();
 }
 
 }  // namespace holdfast

@@ -14,6 +14,7 @@
 
 #include <holdfast/base/error.h>
 #include <holdfast/transport/receive_pool.h>
+#include <holdfast/transport/shared_area.h>
 #include <holdfast/transport/transport.h>
 
 struct iovec;
@@ -23,11 +24,16 @@ namespace holdfast {
 // More than this still missing of a frame: read straight into its memory instead of through a buffer.
 inline constexpr size_t kDirectReadBytesMin = 64 * 1024;
 
+class Borrower;
+
 class FrameReader {
  public:
   // `peer` is for messages: the address of the other side. Attachments lie in memory of `pool`.
   FrameReader(std::string peer, uint64_t frame_bytes_max,
               std::shared_ptr<ReceivePool> pool = std::make_shared<ReceivePool>());
+
+  // From now on attachments may lie in shared memory, of which `borrower` knows. Without one such a frame is Corrupt.
+  void borrow_from(Borrower* borrower) { borrower_ = borrower; }
 
   // Consumes from the front of `bytes`, which is moved along, and appends the frames that became whole.
   // Consumes everything, unless `trusted` is false: then it stops behind the first whole frame, so that the
@@ -38,7 +44,7 @@ class FrameReader {
   // pieces of memory; answers how many. 0: use feed().
   size_t direct_targets(iovec* pieces, size_t count_max);
   // The first `bytes` of those pieces have been filled.
-  void advance_direct(size_t bytes, std::vector<InFrame>& frames);
+  Status advance_direct(size_t bytes, std::vector<InFrame>& frames);
 
   // True when the stream stands between two frames.
   bool at_boundary() const { return state_ == State::head && have_bytes_ == 0; }
@@ -53,14 +59,15 @@ class FrameReader {
   Status begin_frame(bool trusted);
   Status begin_payload();
   Status check_size(uint64_t payload_bytes, uint64_t limit_bytes) const;
+  bool allocate_payload();
   void take_payload(ByteView& bytes);
   void advance_payload(size_t bytes);
-  void finish_frame(std::vector<InFrame>& frames);
-  uint8_t* payload_at(size_t part, uint64_t& left_bytes) const;
+  Status finish_frame(std::vector<InFrame>& frames);
 
   const std::string peer_;
   const uint64_t frame_bytes_max_;
   const std::shared_ptr<ReceivePool> pool_;
+  Borrower* borrower_ = nullptr;
 
   State state_ = State::preface;
   size_t have_bytes_ = 0;  // of the preface, head or table
@@ -68,10 +75,15 @@ class FrameReader {
   FrameLayout layout_;
   Bytes table_;
 
-  // The frame being filled. Part 0 is the body, part i the attachment i - 1.
+  // The frame being filled. Part 0 is the body, part i the attachment i - 1, or where that lies (loans_[i - 1]).
+  struct Part {
+    uint8_t* at;
+    uint64_t left_bytes;
+  };
   Message message_;
-  size_t part_ = 0;
-  uint64_t part_have_bytes_ = 0;
+  std::vector<Part> parts_;
+  size_t part_ = 0;  // the first that is not whole
+  std::vector<Loan> loans_;
   uint64_t payload_left_bytes_ = 0;
 
   uint64_t progress_bytes_ = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <holdfast/base/check.h>
+#include <holdfast/transport/lender.h>
 
 namespace holdfast {
 
@@ -27,7 +28,15 @@ void FrameWriter::add_memory(const uint8_t* data, size_t bytes, const MessagePtr
   if (bytes != 0) pieces_.push_back({.data = data, .bytes = bytes, .keep = keep});
 }
 
-void FrameWriter::add(const OutFrame& frame) {
+// In place of an attachment's bytes; its length, `entry` bytes into staging_, says so.
+void FrameWriter::add_loan(const Loan& loan, size_t entry) {
+  staging_[entry + 7] |= kLoanFlag >> 56;
+  const size_t offset = staging_.size();
+  staging_.append(reinterpret_cast<const uint8_t*>(&loan), sizeof(loan));
+  add_staged(offset);
+}
+
+void FrameWriter::add(const OutFrame& frame, Lender* lender) {
   const Message& message = *frame.message;
   const size_t start = staging_.size();
   encode_frame_head(frame, staging_);
@@ -35,14 +44,19 @@ void FrameWriter::add(const OutFrame& frame) {
   if (copy_body) staging_.append(message.body);
   add_staged(start);
   if (!copy_body) add_memory(message.body.data(), message.body.size(), frame.message);
+  size_t entry = start + kFrameHeaderBytes;
   for (const Attachment& attachment : message.attachments) {
-    if (attachment.bytes <= kCopiedBodyBytesMax) {
+    const auto loan = lender != nullptr ? lender->lend(attachment) : std::nullopt;
+    if (loan) {
+      add_loan(*loan, entry);
+    } else if (attachment.bytes <= kCopiedBodyBytesMax) {
       const size_t offset = staging_.size();
       staging_.append(attachment.data, attachment.bytes);
       if (attachment.bytes != 0) add_staged(offset);
     } else {
       add_memory(attachment.data, attachment.bytes, frame.message);
     }
+    entry += kFrameTableEntryBytes;
   }
 }
 

@@ -15,11 +15,15 @@ namespace holdfast {
 
 inline constexpr size_t kCopiedBodyBytesMax = 8 * 1024;
 
+class Lender;
+struct Loan;
+
 class FrameWriter {
  public:
   FrameWriter();  // starts with the preface
 
-  void add(const OutFrame& frame);
+  // With a lender, large attachments lie where the other side finds them, and are not written.
+  void add(const OutFrame& frame, Lender* lender = nullptr);
   bool empty() const { return next_ == pieces_.size(); }
   // The next bytes to write, in up to `count_max` pieces; answers how many.
   size_t fill(iovec* pieces, size_t count_max) const;
@@ -36,6 +40,7 @@ class FrameWriter {
     MessagePtr keep;
   };
   void add_staged(size_t offset);
+  void add_loan(const Loan& loan, size_t entry);
   void add_memory(const uint8_t* data, size_t bytes, const MessagePtr& keep);
 
   Bytes staging_;

@@ -27,22 +27,43 @@ socklen_t fill_name(const Endpoint& endpoint, sockaddr_un& out) {
   out = {};
   out.sun_family = AF_UNIX;
   // The first byte of an abstract name is zero.
-  const std::string name = "holdfast/1/" + endpoint.text();
+  const std::string name = "holdfast/2/" + endpoint.text();
   const size_t bytes = std::min(name.size(), sizeof(out.sun_path) - 1);
   std::memcpy(out.sun_path + 1, name.data(), bytes);
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes);
 }
 
-// The bytes of an offer with room for one descriptor beside them. Points into itself.
-struct OfferMessage {
-  OfferMessage(char* bytes, size_t count) : piece{.iov_base = bytes, .iov_len = count} {
+// Bytes with room for one descriptor beside them. Points into itself.
+struct MessageWithFd {
+  MessageWithFd(void* bytes, size_t count) : piece{.iov_base = bytes, .iov_len = count} {
     header.msg_iov = &piece;
     header.msg_iovlen = 1;
     header.msg_control = control.data();
     header.msg_controllen = control.size();
   }
-  OfferMessage(const OfferMessage&) = delete;
-  OfferMessage& operator=(const OfferMessage&) = delete;
+  MessageWithFd(const MessageWithFd&) = delete;
+  MessageWithFd& operator=(const MessageWithFd&) = delete;
+
+  void set_fd(int fd) {
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+  }
+
+  // The one that came; -1 if there was none, or more. The room for one is, by its alignment, large enough for two; the
+  // kernel closes what does not fit.
+  int take_fd() const {
+    int fds[2] = {-1, -1};
+    const cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len >= CMSG_LEN(sizeof(int))) {
+      std::memcpy(fds, CMSG_DATA(rights), std::min<size_t>(rights->cmsg_len - CMSG_LEN(0), sizeof(fds)));
+    }
+    if (fds[1] < 0) return fds[0];
+    for (const int fd : fds) ::close(fd);
+    return -1;
+  }
 
   iovec piece;
   alignas(cmsghdr) std::array<uint8_t, CMSG_SPACE(sizeof(int))> control = {};
@@ -96,35 +117,43 @@ std::optional<int> peer_process(int fd) {
 
 bool send_offer(int fd, const Offer& offer) {
   const std::string_view text = kOffer[offer.tls ? 1 : 0];
-  OfferMessage message(const_cast<char*>(text.data()), text.size());
-  cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(rights), &offer.memory_fd, sizeof(int));
+  MessageWithFd message(const_cast<char*>(text.data()), text.size());
+  message.set_fd(offer.memory_fd);
   return ::sendmsg(fd, &message.header, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
 Result<std::optional<Offer>> receive_offer(int fd) {
   std::array<char, kOffer[0].size()> bytes = {};
-  OfferMessage message(bytes.data(), bytes.size());
+  MessageWithFd message(bytes.data(), bytes.size());
   const ssize_t got = ::recvmsg(fd, &message.header, MSG_CMSG_CLOEXEC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::optional<Offer>();
   if (got <= 0) return transport_detail::unavailable("went away before a word");
-  // The room for one descriptor is, by its alignment, large enough for two. The kernel closes what does not fit.
-  int fds[2] = {-1, -1};
-  const cmsghdr* rights = CMSG_FIRSTHDR(&message.header);
-  if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len >= CMSG_LEN(sizeof(int))) {
-    std::memcpy(fds, CMSG_DATA(rights), std::min<size_t>(rights->cmsg_len - CMSG_LEN(0), sizeof(fds)));
-  }
+  const int memory_fd = message.take_fd();
   // What was sent at once arrives at once.
   const std::string_view text(bytes.data(), static_cast<size_t>(got));
   const bool as_it_should_be = text == kOffer[0] || text == kOffer[1];
-  if (as_it_should_be && fds[0] >= 0 && fds[1] < 0) return std::optional<Offer>({fds[0], text == kOffer[1]});
-  for (const int one : fds) {
-    if (one >= 0) ::close(one);
-  }
+  if (as_it_should_be && memory_fd >= 0) return std::optional<Offer>({memory_fd, text == kOffer[1]});
+  if (memory_fd >= 0) ::close(memory_fd);
   return transport_detail::corrupt("does not speak Holdfast's protocol");
+}
+
+void send_doorbell(int fd) {
+  [[maybe_unused]] const ssize_t sent = ::send(fd, &kDoorbell, sizeof(kDoorbell), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool send_area(int fd, uint8_t kind, int area_fd) {
+  MessageWithFd message(&kind, sizeof(kind));
+  message.set_fd(area_fd);
+  return ::sendmsg(fd, &message.header, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(kind);
+}
+
+Heard hear(int fd) {
+  Heard heard;
+  MessageWithFd message(heard.bytes.data(), heard.bytes.size());
+  heard.count = ::recvmsg(fd, &message.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  heard.error = errno;
+  if (heard.count > 0) heard.area_fd = message.take_fd();
+  return heard;
 }
 
 }  // namespace holdfast

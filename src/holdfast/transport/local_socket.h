@@ -4,6 +4,10 @@
 // Free of shared state; any thread. Nothing here blocks.
 #pragma once
 
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -30,5 +34,22 @@ struct Offer {
 bool send_offer(int fd, const Offer& offer);
 // nullopt: it has not come yet. The caller closes the descriptor.
 Result<std::optional<Offer>> receive_offer(int fd);
+
+// What is sent later, a byte at a time. No record of TLS begins with one of these.
+inline constexpr uint8_t kDoorbell = 1;
+inline constexpr uint8_t kBufferArea = 2;  // with a descriptor, as the next
+inline constexpr uint8_t kLentArea = 3;
+// If there is no room for it, there are others that were not heard yet.
+void send_doorbell(int fd);
+// False: there is no room, or nobody.
+bool send_area(int fd, uint8_t kind, int area_fd);
+
+struct Heard {
+  ssize_t count = -1;  // as recv: 0 is the end, -1 an error
+  int error = 0;
+  std::array<uint8_t, 64> bytes = {};
+  int area_fd = -1;  // beside one of the bytes; the caller closes it
+};
+Heard hear(int fd);
 
 }  // namespace holdfast

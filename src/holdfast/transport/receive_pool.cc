@@ -24,13 +24,6 @@ constexpr uint64_t kHugePageBytes = 2 * 1024 * 1024;
 // and its owner a second.
 constexpr uint64_t kInsideAlignedBytesMax = 1024;
 
-// Four sizes for each power of two: a block that served one tensor serves others of about its size, and at most a
-// fifth of it is wasted.
-uint64_t block_size(uint64_t bytes) {
-  const uint64_t step = std::bit_floor(bytes) / 4;
-  return (bytes + step - 1) / step * step;
-}
-
 // In huge pages, if the kernel has them, clearing takes a fraction of the time; else nothing changes.
 uint8_t* fresh_block(uint64_t block_bytes) {
   const bool huge = block_bytes >= 2 * kHugePageBytes;
@@ -43,6 +36,11 @@ uint8_t* fresh_block(uint64_t block_bytes) {
 
 }  // namespace
 
+uint64_t pooled_block_bytes(uint64_t bytes) {
+  const uint64_t step = std::bit_floor(bytes) / 4;
+  return (bytes + step - 1) / step * step;
+}
+
 ReceivePool::~ReceivePool() { free_idle_before(kNever); }
 
 std::shared_ptr<uint8_t> ReceivePool::allocate(uint64_t bytes) {
@@ -54,7 +52,7 @@ std::shared_ptr<uint8_t> ReceivePool::allocate(uint64_t bytes) {
   }
   if (bytes < kPooledBytesMin) return {fresh_block(bytes), [](uint8_t* at) { std::free(at); }};
 
-  const uint64_t block_bytes = block_size(bytes);
+  const uint64_t block_bytes = pooled_block_bytes(bytes);
   uint8_t* at = take(block_bytes);
   if (at == nullptr) at = fresh_block(block_bytes);
   if (at == nullptr) {

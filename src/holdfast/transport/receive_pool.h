@@ -22,6 +22,10 @@ inline constexpr size_t kAttachmentAlignment = 64;
 // Smaller blocks are not kept: malloc does that well.
 inline constexpr uint64_t kPooledBytesMin = 128 * 1024;
 
+// How large the block is that holds so many (kPooledBytesMin or more). Four sizes for each power of two: a block that
+// served one tensor serves others of about its size, and at most a fifth of it is wasted.
+uint64_t pooled_block_bytes(uint64_t bytes);
+
 class ReceivePool final : public std::enable_shared_from_this<ReceivePool> {
  public:
   explicit ReceivePool(uint64_t idle_bytes_max = uint64_t{512} << 20) : idle_bytes_max_(idle_bytes_max) {}

@@ -295,7 +295,7 @@ void TcpTransport::interrupt_after(Duration wait) {
 
 int TcpTransport::wait_ms(Time until) const {
   until = std::min({until, accept_again_at_, doorkeeper_.next_deadline()});
-  if (receive_pool_->idle_bytes() > 0) until = std::min(until, trim_at_);
+  if (receive_pool_->idle_bytes() > 0 || has_areas_) until = std::min(until, trim_at_);
   if (until == kNever) return -1;
   const Time now = steady_now();
   if (until <= now) return 0;
@@ -374,15 +374,26 @@ void TcpTransport::poll(Time until) {
   read_rings();
   end_late();
   finish_ended();
-  trim_pool();
+  trim();
 }
 
-void TcpTransport::trim_pool() {
-  if (receive_pool_->idle_bytes() == 0) return;
+void TcpTransport::trim() {
+  if (receive_pool_->idle_bytes() == 0 && !has_areas_.load(std::memory_order_relaxed)) return;
   const Time now = steady_now();
   if (now < trim_at_) return;
-  receive_pool_->trim(now);
   trim_at_ = now + ReceivePool::kIdleTime;
+  receive_pool_->trim(now);
+  if (!has_areas_.exchange(false)) return;
+  std::vector<std::shared_ptr<TcpConnection>> with_rings;
+  {
+    const std::lock_guard lock(connections_mutex_);
+    for (const auto& [id, connection] : connections_) {
+      if (connection->connected() && connection->uses_rings()) with_rings.push_back(connection);
+    }
+  }
+  for (const auto& connection : with_rings) {
+    if (connection->trim_areas(now)) trim_later();
+  }
 }
 
 void TcpTransport::handle(ConnectionId connection, uint32_t ready) {

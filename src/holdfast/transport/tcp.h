@@ -129,6 +129,7 @@ class TcpTransport final : public Transport, private TcpHost {
   TransportEvents& events() override { return events_; }
   int epoll_fd() const override { return epoll_fd_; }
   const std::shared_ptr<ReceivePool>& receive_pool() const override { return receive_pool_; }
+  void trim_later() override { has_areas_.store(true, std::memory_order_relaxed); }
   void finish_soon(std::shared_ptr<TcpConnection> connection) override;
   void read_soon(std::shared_ptr<TcpConnection> connection) override;
   void forget(ConnectionId connection) override;
@@ -154,7 +155,8 @@ class TcpTransport final : public Transport, private TcpHost {
   void handle(ConnectionId connection, uint32_t ready);
   void finish_ended();
   void end_late();
-  void trim_pool();
+  // Frees memory that lies idle, in receive_pool_ and in areas.
+  void trim();
   // The rings of connections that were active a moment ago are looked at until poll() sleeps.
   void look_at(const std::shared_ptr<TcpConnection>& connection);
   void read_rings();
@@ -181,6 +183,7 @@ class TcpTransport final : public Transport, private TcpHost {
   std::atomic<int> local_listener_fd_ = -1;
   std::atomic<bool> interrupted_ = false;
   std::atomic<bool> timer_set_ = false;
+  std::atomic<bool> has_areas_ = false;  // some connection may have
 
   // Held by the thread in poll().
   std::mutex poll_mutex_;
@@ -192,7 +195,7 @@ class TcpTransport final : public Transport, private TcpHost {
   Time accept_again_at_ = kNever;  // not kNever: accepting pauses, for want of descriptors
   bool warned_ = false;
   Doorkeeper doorkeeper_;
-  Time trim_at_ = Time::min();  // when idle memory of receive_pool_ is looked at again
+  Time trim_at_ = Time::min();  // when to look at idle memory again
 
   // Connections come with connect() and accept, and go just before their on_closed.
   mutable std::mutex connections_mutex_;

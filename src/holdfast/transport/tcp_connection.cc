@@ -38,10 +38,11 @@ TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, uint64_t frame_byte
       fd_(start.fd),
       peer_(std::move(start.peer)),
       local_(start.local),
-      rings_(std::move(start.rings)),
       tls_(std::move(start.tls)),
       reader_(peer_, frame_bytes_max, host.receive_pool()),
-      announced_(dialled()) {}
+      announced_(dialled()) {
+  if (start.rings) use_rings(std::move(start.rings));
+}
 
 TcpConnection::~TcpConnection() {
   if (fd_ >= 0) ::close(fd_);
@@ -180,8 +181,7 @@ void TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
       if (rings_) want(false, std::nullopt);  // the doorbell is the helper's
       break;
     }
-    if (rings_ && rang && i == 0) hear_doorbell_locked();
-    const Read outcome = read_locked(tools);
+    const Read outcome = read_locked(tools, rang && i == 0);
     if (outcome == Read::nothing || outcome == Read::closed) break;
     if (drained_ && !hung_up) break;
   }
@@ -217,15 +217,14 @@ TcpConnection::Read TcpConnection::read_as_helper(ReadTools& tools, bool woken) 
   Read outcome;
   {
     const std::lock_guard lock(read_mutex_);
-    if (rings_ && woken) hear_doorbell_locked();
-    outcome = read_locked(tools);
+    outcome = read_locked(tools, woken);
   }
   if (rings_) write_if_room();
   flush_what_reading_left();
   return outcome;
 }
 
-TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
+TcpConnection::Read TcpConnection::read_locked(ReadTools& tools, bool rang) {
   if (read_ended_) return Read::closed;
   if (closing_) {
     end_locked();
@@ -233,7 +232,10 @@ TcpConnection::Read TcpConnection::read_locked(ReadTools& tools) {
   }
   delivered_ = false;
   const uint64_t steps = reader_.progress_steps();
-  Result<bool> got = tls_ ? receive_encrypted_locked(tools) : receive_plain_locked(tools);
+  Status heard = rings_ && rang ? listen_locked() : Status();
+  Result<bool> got = !heard.ok() ? std::move(heard.failure())
+                     : tls_      ? receive_encrypted_locked(tools)
+                                 : receive_plain_locked(tools);
   deliver_locked(tools);
   if (!got) {
     Failure& why = got.failure();
@@ -282,8 +284,8 @@ Result<bool> TcpConnection::receive_plain_locked(ReadTools& tools) {
   const size_t bytes = static_cast<size_t>(got);
   drained_ = bytes < offered_bytes;
   const size_t straight = bytes < direct_bytes ? bytes : direct_bytes;
-  if (straight > 0) reader_.advance_direct(straight, tools.frames);
-  Status status = parse_locked(ByteView(tools.scratch.data(), bytes - straight), tools);
+  Status status = straight > 0 ? reader_.advance_direct(straight, tools.frames) : Status();
+  if (status.ok()) status = parse_locked(ByteView(tools.scratch.data(), bytes - straight), tools);
   if (!status.ok()) return std::move(status.failure());
   return true;
 }
@@ -333,7 +335,7 @@ void TcpConnection::write_all() {
       host_.events().collect(id_, kCollectBytes, collected_);
       size_t bytes = 0;
       for (const OutFrame& frame : collected_) {
-        writer_.add(frame);
+        writer_.add(frame, lender_.get());
         bytes += kFrameHeaderBytes + frame.message->total_bytes();
       }
       collected_.clear();

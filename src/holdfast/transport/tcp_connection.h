@@ -28,8 +28,10 @@
 #include <utility>
 #include <vector>
 
+#include <holdfast/transport/borrower.h>
 #include <holdfast/transport/frame_reader.h>
 #include <holdfast/transport/frame_writer.h>
+#include <holdfast/transport/lender.h>
 #include <holdfast/transport/shared_rings.h>
 #include <holdfast/transport/spin_policy.h>
 #include <holdfast/transport/tls.h>
@@ -46,6 +48,8 @@ class TcpHost {
   virtual TransportEvents& events() = 0;
   virtual int epoll_fd() const = 0;
   virtual const std::shared_ptr<ReceivePool>& receive_pool() const = 0;
+  // Some connection has areas: have a thread in poll() call trim_areas() sooner or later. Any thread.
+  virtual void trim_later() = 0;
   // Has a thread in poll() call finish() soon. Any thread, under any lock.
   virtual void finish_soon(std::shared_ptr<TcpConnection> connection) = 0;
   // There is something in the rings that a thread in poll() must read. Any thread, under any lock.
@@ -110,6 +114,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void finish();
   // The same, of a connection with rings.
   bool has_input() const { return !helped_ && rings_->readable(); }
+  // Gives up areas that nobody needs. True if there are others.
+  bool trim_areas(Time now);
   // False: it is already, or a helper reads.
   bool begin_to_be_looked_at();
   // False: there is something to read. True: it is not looked at any more, but rings.
@@ -137,7 +143,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void announce_locked();
   void note_refusal(Code code, const std::string& cause);
 
-  Read read_locked(ReadTools& tools);
+  // `rang`: there is something in the socket beside the rings.
+  Read read_locked(ReadTools& tools, bool rang);
   // False: there is nothing to read now.
   Result<bool> receive_plain_locked(ReadTools& tools);
   ssize_t receive_from_rings_locked(const iovec* pieces, size_t count);
@@ -152,8 +159,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   ssize_t send_plain();
   ssize_t send_encrypted();
   ssize_t send_by_rings(const iovec* pieces, size_t count);
-  void ring_doorbell();
-  void hear_doorbell_locked();
+  // Doorbells and areas that came over the socket.
+  Status listen_locked();
+  void use_rings(std::unique_ptr<SharedRings> rings);
   bool has_room() const { return waits_for_room_.load(std::memory_order_relaxed) && rings_->has_room(); }
   // False: there is room now.
   bool wait_for_room();
@@ -173,8 +181,10 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   const std::string peer_;
   const bool local_;
 
-  // Null for a socket; where a local one was accepted, until the offer has come. Constant once connected_.
+  // All three null for a socket; where a local one was accepted, until the offer has come. Constant once connected_.
   std::unique_ptr<SharedRings> rings_;
+  std::unique_ptr<Lender> lender_;
+  std::unique_ptr<Borrower> borrower_;
 
   // Null: plain. Goes at the end of the handshake, if both sides go on in plain; constant once connected_.
   std::unique_ptr<TlsSession> tls_;

@@ -12,12 +12,6 @@
 
 namespace holdfast {
 
-namespace {
-
-constexpr uint8_t kDoorbell = 1;  // no record of TLS begins like that
-
-}  // namespace
-
 bool TcpConnection::take_offer_locked() {
   const auto refused = [this](const Failure& why) {
     note_refusal(why.code, why.message);
@@ -37,32 +31,49 @@ bool TcpConnection::take_offer_locked() {
   }
   if (!offer.tls && tls_) return refused(transport_detail::corrupt(transport_detail::kUnexpectedPlain));
   if (!opened) return refused(opened.failure());
-  rings_ = std::move(*opened);
+  use_rings(std::move(*opened));
   return true;
+}
+
+void TcpConnection::use_rings(std::unique_ptr<SharedRings> rings) {
+  rings_ = std::move(rings);
+  const auto trim_later = [this] { host_.trim_later(); };
+  lender_ = std::make_unique<Lender>(fd_, trim_later);
+  borrower_ = std::make_unique<Borrower>(fd_, host_.receive_pool(), trim_later);
+  reader_.borrow_from(borrower_.get());
+}
+
+bool TcpConnection::trim_areas(Time now) {
+  bool more = lender_->trim(now);
+  const std::lock_guard lock(read_mutex_);
+  if (borrower_->trim()) more = true;
+  return more;
 }
 
 // ---- reading ----
 
 ssize_t TcpConnection::receive_from_rings_locked(const iovec* pieces, size_t count) {
   const ssize_t got = rings_->read(pieces, count);
-  if (got > 0 && rings_->take_waiting_writer()) ring_doorbell();
+  if (got > 0 && rings_->take_waiting_writer()) send_doorbell(fd_);
   return got;
 }
 
-void TcpConnection::hear_doorbell_locked() {
-  uint8_t ignored[64];
-  const ssize_t got = ::recv(fd_, ignored, sizeof(ignored), MSG_DONTWAIT);
+Status TcpConnection::listen_locked() {
+  const Result<Heard> heard = borrower_->listen();
+  if (!heard) return heard.failure();
+  const auto& [got, error, signals, area_fd] = *heard;
   if (got > 0 && refusal_of_peer_) {
     const auto session = std::exchange(refusal_of_peer_, nullptr);
-    ByteView bytes(ignored, static_cast<size_t>(got));
-    uint8_t unused[sizeof(ignored)];
+    ByteView bytes(signals.data(), static_cast<size_t>(got));
+    uint8_t unused[64];
     const Result<size_t> said =
-        bytes[0] == kDoorbell ? Result<size_t>(0) : session->decrypt(bytes, unused, sizeof(unused));
+        bytes[0] <= kLentArea ? Result<size_t>(0) : session->decrypt(bytes, unused, sizeof(unused));
     if (!said) note({.code = said.failure().code, .message = peer_ + " " + said.failure().message});
   }
-  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  if (got > 0 || (got < 0 && (error == EAGAIN || error == EINTR))) return {};
   // What is still in the ring is read first.
-  if (socket_ended_.empty()) socket_ended_ = got == 0 ? "the peer closed it" : errno_text(errno);
+  if (socket_ended_.empty()) socket_ended_ = got == 0 ? "the peer closed it" : errno_text(error);
+  return {};
 }
 
 bool TcpConnection::begin_to_be_looked_at() {
@@ -91,13 +102,8 @@ bool TcpConnection::helper_may_sleep() {
 
 ssize_t TcpConnection::send_by_rings(const iovec* pieces, size_t count) {
   const ssize_t sent = rings_->write(pieces, count);
-  if (sent > 0 && rings_->take_sleeping_reader()) ring_doorbell();
+  if (sent > 0 && rings_->take_sleeping_reader()) send_doorbell(fd_);
   return sent;
-}
-
-void TcpConnection::ring_doorbell() {
-  // If there is no room for it, there are others that were not heard yet.
-  [[maybe_unused]] const ssize_t sent = ::send(fd_, &kDoorbell, sizeof(kDoorbell), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 bool TcpConnection::wait_for_room() {

@@ -126,11 +126,9 @@ Status TcpConnection::decrypt_locked(ByteView bytes, ReadTools& tools) {
       return Failure{.code = why.code, .message = peer_ + " " + why.message};
     }
     if (*got == 0) break;
-    if (straight) {
-      reader_.advance_direct(*got, tools.frames);
-    } else if (Status status = parse_locked(ByteView(tools.plain.data(), *got), tools); !status.ok()) {
-      return status;
-    }
+    Status status =
+        straight ? reader_.advance_direct(*got, tools.frames) : parse_locked(ByteView(tools.plain.data(), *got), tools);
+    if (!status.ok()) return status;
     if (bytes.empty() && !tls_->has_decrypted()) break;  // saves asking once more for each small message
   }
   if (tls_->has_output()) reading_left_output_ = true;

@@ -30,7 +30,7 @@ void encode_frame_head(const OutFrame& frame, Bytes& out) {
   HOLDFAST_CHECK(message.attachments.size() <= kAttachmentsMax);
   HOLDFAST_CHECK(message.body.size() <= UINT32_MAX);
   const size_t start = out.size();
-  out.resize(start + kFrameHeaderBytes + 8 * message.attachments.size());
+  out.resize(start + kFrameHeaderBytes + kFrameTableEntryBytes * message.attachments.size());
   uint8_t* at = out.data() + start;
   put<uint16_t>(at, message.kind.value);
   put<uint16_t>(at + 2, static_cast<uint16_t>(message.attachments.size()));
@@ -41,7 +41,7 @@ void encode_frame_head(const OutFrame& frame, Bytes& out) {
   at += kFrameHeaderBytes;
   for (const Attachment& attachment : message.attachments) {
     put<uint64_t>(at, attachment.bytes);
-    at += 8;
+    at += kFrameTableEntryBytes;
   }
 }
 

@@ -26,6 +26,9 @@ namespace holdfast {
 
 inline constexpr std::array<uint8_t, 8> kPreface = {'H', 'O', 'L', 'D', 'F', 'S', 'T', 1};
 inline constexpr size_t kFrameHeaderBytes = 32;
+inline constexpr size_t kFrameTableEntryBytes = 8;
+// In an attachment's length: its bytes are not in the stream, but in shared memory. See docs/shared_memory.md.
+inline constexpr uint64_t kLoanFlag = uint64_t{1} << 63;
 inline constexpr size_t kAttachmentsMax = 65535;
 
 struct FrameHeader {
@@ -51,7 +54,7 @@ struct FrameLayout {
   uint16_t attachment_count = 0;
   uint32_t body_bytes = 0;
 
-  uint64_t table_bytes() const { return uint64_t{attachment_count} * 8; }
+  uint64_t table_bytes() const { return attachment_count * uint64_t{kFrameTableEntryBytes}; }
 };
 
 // Appends header and attachment table (not the body, not the attachments) to `out`.

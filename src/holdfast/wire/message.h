@@ -19,6 +19,9 @@ struct Attachment {
   std::shared_ptr<const void> owner;
   const uint8_t* data = nullptr;
   uint64_t bytes = 0;
+  // To be sent: numbers and nothing else, so the receiver may be shown this memory instead of a copy. Arrived: it was,
+  // and whoever sent it can still change them; what must stay as it was checked has to be copied first.
+  bool shared = false;
 };
 
 // What travels with a message and is more than bytes: an upper layer wants to know that it was sent, arrived or was
