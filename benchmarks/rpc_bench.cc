@@ -9,7 +9,8 @@
 #include <fmt/format.h>
 
 #include "benchmarks.h"
-#include "raw_tcp.h"
+#include "raw_futex.h"
+#include "raw_socket.h"
 #include "worker_pair.h"
 
 namespace holdfast::bench {
@@ -75,14 +76,25 @@ class RoundTrip {
   std::vector<double> p50_, p99_;
 };
 
-class Raw final : public RoundTrip {
+class RawSocket final : public RoundTrip {
  public:
-  explicit Raw(RawTcpEcho::Waiting waiting) : echo_(waiting), server_([this] { echo_.serve(); }) {}
+  explicit RawSocket(const RawSocketEcho::Kind& kind) : echo_(kind), server_([this] { echo_.serve(); }) {}
   void start() override { echo_.connect(); }
   void run(size_t count, Latencies& latencies) override { echo_.ping_pong(count, latencies); }
 
  private:
-  RawTcpEcho echo_;
+  RawSocketEcho echo_;
+  Child server_;
+};
+
+class RawFutex final : public RoundTrip {
+ public:
+  explicit RawFutex(bool spins) : echo_(spins), server_([this] { echo_.serve(); }) {}
+  void start() override {}
+  void run(size_t count, Latencies& latencies) override { echo_.ping_pong(count, latencies); }
+
+ private:
+  RawFutexEcho echo_;
   Child server_;
 };
 
@@ -141,14 +153,17 @@ class Crowd final : public RoundTrip {
 
 void run_rpc(const Settings& settings, Report& report) {
   const size_t crowd = 2 * std::max(1u, std::thread::hardware_concurrency());
-  using Waiting = RawTcpEcho::Waiting;
-  Raw sleeping(Waiting::sleeps), spinning(Waiting::spins);
+  using RawKind = RawSocketEcho::Kind;
+  RawSocket sleeping(RawKind{}), spinning(RawKind{.spins = true});
+  RawSocket unix_sleeping(RawKind{.unix_socket = true}), unix_spinning(RawKind{.unix_socket = true, .spins = true});
+  RawFutex futex_sleeping(false), futex_spinning(true);
   Calls shared({.shared_memory = true}), tcp({}), tcp_asleep({.spin = false}),
       tls({.security = {.mode = SecurityMode::secret, .secret = make_secret()}});
-  Crowd<Raw> raw_crowd(crowd, Waiting::sleeps);
+  Crowd<RawSocket> raw_crowd(crowd, RawKind{});
   Crowd<Calls> shared_crowd(crowd, Way{.shared_memory = true}), tcp_crowd(crowd, Way{}),
       asleep_crowd(crowd, Way{.spin = false});
-  const std::vector<RoundTrip*> lonely = {&sleeping, &spinning, &shared, &tcp, &tcp_asleep, &tls};
+  const std::vector<RoundTrip*> lonely = {&sleeping,       &spinning, &unix_sleeping, &unix_spinning, &futex_sleeping,
+                                          &futex_spinning, &shared,   &tcp,           &tcp_asleep,    &tls};
   const std::vector<RoundTrip*> crowded = {&raw_crowd, &shared_crowd, &tcp_crowd, &asleep_crowd};
   for (const auto* all : {&lonely, &crowded}) {
     for (RoundTrip* one : *all) one->start();
@@ -160,6 +175,10 @@ void run_rpc(const Settings& settings, Report& report) {
   }
   sleeping.tell(report, "raw TCP round trip, 64 bytes, sleeping");
   spinning.tell(report, "raw TCP round trip, 64 bytes, spinning");
+  unix_sleeping.tell(report, "raw Unix socket, sleeping");
+  unix_spinning.tell(report, "raw Unix socket, spinning");
+  futex_sleeping.tell(report, "raw shared memory and futex, sleeping");
+  futex_spinning.tell(report, "raw shared memory and futex, spinning");
   shared.tell(report, "shared memory: call of 64 bytes");
   shared.tell_ratio(report, "shared memory / raw spinning TCP, p50", spinning);
   tcp.tell(report, "TCP: call of 64 bytes");

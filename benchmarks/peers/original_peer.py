@@ -48,6 +48,11 @@ def answer(_, words):
         return statistics.median(taken)
     if what == "rate":
         return count / many(count, in_flight, lambda: rpc.rpc_async("worker1", back, args=(bytes(size),)))
+    if what == "references":
+        start = time.monotonic()
+        for _ in range(count):
+            rpc.remote("worker1", back, args=(bytes(size),)).to_here()
+        return count / (time.monotonic() - start)
     data = torch.ones(size, dtype=torch.uint8)
     return size * count / 1e9 / many(count, in_flight, lambda: rpc.rpc_async("worker1", take, args=(data,)))
 

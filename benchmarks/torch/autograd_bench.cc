@@ -1,7 +1,11 @@
 // ./bench autograd: one training step (forward, backward, optimizer) of a model on two workers with small tensors,
-// beside the same with torch.distributed.rpc, and the messages that a pass takes.
+// beside the same with torch.distributed.rpc, and the messages that a pass takes. Then a model of three layers, each on
+// a worker of its own with 1 ms of work, beside the same in one process.
 #include <holdfast/backward/backwards.h>
 #include <holdfast/torch.h>
+
+#include <cmath>
+#include <optional>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/matmul.h>
@@ -12,6 +16,7 @@
 
 #include "../benchmarks.h"
 #include "../peer_process.h"
+#include "../worker_crowd.h"
 #include "../worker_pair.h"
 
 namespace holdfast::bench {
@@ -19,10 +24,71 @@ namespace holdfast::bench {
 namespace {
 
 struct Layer {
-  Layer(int64_t inputs, int64_t outputs) : weight(at::rand({inputs, outputs}).set_requires_grad(true)) {}
+  // Small enough that tanh does not saturate: its gradients would be denormal numbers, which are slow.
+  Layer(int64_t inputs, int64_t outputs)
+      : weight(at::rand({inputs, outputs}).sub(0.5).div(std::sqrt(double(inputs))).set_requires_grad(true)) {}
   at::Tensor forward(const at::Tensor& x) { return at::tanh(at::matmul(x, weight)); }
   RRef<at::Tensor> parameter() { return current_worker().own(weight); }
   at::Tensor weight;
+};
+
+// Seconds that a step takes.
+template <class Step>
+double time_of(Step&& step, size_t count) {
+  const auto start = std::chrono::steady_clock::now();
+  for (size_t i = 0; i < count; ++i) step();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(count);
+}
+
+// Three layers one after the other, here and over three workers. The ideal is what the work takes without them.
+class ThreeWorkers {
+ public:
+  ThreeWorkers() : crowd_(3, {.before_join = [] { at::set_num_threads(1); }}) {}
+
+  void run(const Settings& settings, Report& report) {
+    crowd_.start();
+    Worker& worker = crowd_.worker();
+    Layer first(kWidth, kWidth), second(kWidth, kWidth), third(kWidth, kWidth);
+    torch::optim::SGD sgd({first.weight, second.weight, third.weight}, 0.01);
+    RRef<Layer> there[] = {worker.peer(1).make<Layer>(kWidth, kWidth), worker.peer(2).make<Layer>(kWidth, kWidth)};
+    optim::DistributedOptimizer<torch::optim::SGD> optimizer(
+        worker, {worker.own(first.weight), there[0].call<&Layer::parameter>(), there[1].call<&Layer::parameter>()},
+        {/*lr=*/0.01});
+
+    at::Tensor x;
+    const auto alone = [&] {
+      sgd.zero_grad();
+      third.forward(second.forward(first.forward(x))).sum().backward();
+      sgd.step();
+    };
+    const auto together = [&] {
+      autograd::Context context(worker);
+      const at::Tensor y = there[1].call<&Layer::forward>(there[0].call<&Layer::forward>(first.forward(x)));
+      context.backward({y.sum()});
+      optimizer.step(context);
+    };
+    // As many rows as take 3 ms.
+    int64_t rows = 64;
+    x = at::rand({rows, kWidth});
+    time_of(alone, 20);
+    rows = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(rows) * 3e-3 / time_of(alone, 100)));
+    x = at::rand({rows, kWidth});
+    time_of(together, 50);
+    std::vector<double> ideal, seen, part;
+    for (size_t round = 0; round < settings.rounds(); ++round) {
+      ideal.push_back(time_of(alone, settings.scaled(300)) * 1e3);
+      seen.push_back(time_of(together, settings.scaled(300)) * 1e3);
+      part.push_back(ideal.back() / seen.back());
+    }
+    report.add("a step of three layers in one process", "ms", ideal, 2);
+    report.add("the same, each layer on a worker of its own", "ms", seen, 2);
+    report.add("ideal / seen (aim 0.95)", "ratio", part, 2);
+    for (RRef<Layer>& layer : there) layer = {};
+  }
+
+ private:
+  static constexpr int64_t kWidth = 256;
+  WorkerCrowd crowd_;
 };
 
 uint64_t pass_messages_sent_here() { return Backwards::of(current_worker().host()).messages_sent(); }
@@ -30,7 +96,12 @@ uint64_t pass_messages_sent_here() { return Backwards::of(current_worker().host(
 }  // namespace
 
 void run_autograd(const Settings& settings, Report& report) {
+  // Both fork, so both before this process has any thread.
+  std::optional<ThreeWorkers> three(std::in_place);
   WorkerPair pair([](Options&) { at::set_num_threads(1); });
+  at::set_num_threads(1);
+  three->run(settings, report);
+  three.reset();  // before others are here to be compared with: they would be in its way
   PeerProcess original({"autograd_original.py"}, "python3-torch and python3-numpy");
   pair.start();
   Worker& worker = pair.worker();

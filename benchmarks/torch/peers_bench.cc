@@ -1,5 +1,6 @@
-// ./bench peers: the same three works by Holdfast and by others, in turns, in one table: 64 bytes there and back; the
-// same with 128 calls in flight from one thread; 16 MiB one way.
+// ./bench peers: the same works by Holdfast and by others, in turns, in one table: 64 bytes there and back; the same
+// with 128 calls in flight from one thread; 16 MiB one way; an object made there and fetched, by those who have
+// references.
 #include <holdfast/torch.h>
 
 #include <deque>
@@ -18,6 +19,10 @@ namespace {
 
 Bytes give_back(Bytes bytes) { return bytes; }
 int64_t take_whole(const at::Tensor& tensor) { return tensor.numel(); }
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 struct Work {
   std::string name;  // as a peer is asked for it
@@ -38,6 +43,7 @@ class Contender {
   virtual void start() {}
   virtual bool there() { return true; }
   virtual std::string why_not() const { return {}; }
+  virtual bool has_references() const { return false; }
   virtual double run(const Work& work) = 0;
   const std::string& name() const { return name_; }
 
@@ -50,6 +56,7 @@ class Ours final : public Contender {
   Ours(std::string name, bool shared_memory)
       : Contender(std::move(name)), pair_([=](Options& options) { options.shared_memory = shared_memory; }) {}
   void start() override { pair_.start(); }
+  bool has_references() const override { return true; }
   double run(const Work& work) override {
     const Peer peer = pair_.peer();
     const Bytes payload(work.bytes);
@@ -61,6 +68,11 @@ class Ours final : public Contender {
         latencies.add(std::chrono::steady_clock::now() - start);
       }
       return latencies.percentile(0.5);
+    }
+    if (work.name == "references") {
+      const auto start = std::chrono::steady_clock::now();
+      for (size_t i = 0; i < work.count; ++i) peer.remote<give_back>(payload).to_here();
+      return static_cast<double>(work.count) / seconds_since(start);
     }
     if (work.name == "rate") return static_cast<double>(work.count) / many<give_back>(peer, payload, work);
     return static_cast<double>(work.bytes * work.count) / 1e9 /
@@ -80,7 +92,7 @@ class Ours final : public Contender {
       waiting.push_back(peer.async<function>(payload));
     }
     for (const auto& future : waiting) future.wait();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return seconds_since(start);
   }
 
   WorkerPair pair_;
@@ -88,16 +100,18 @@ class Ours final : public Contender {
 
 class Theirs final : public Contender {
  public:
-  Theirs(std::string name, const std::vector<std::string>& command, std::string packages)
-      : Contender(std::move(name)), process_(command, std::move(packages)) {}
+  Theirs(std::string name, const std::vector<std::string>& command, std::string packages, bool has_references = false)
+      : Contender(std::move(name)), process_(command, std::move(packages)), has_references_(has_references) {}
   bool there() override { return process_.there(); }
   std::string why_not() const override { return process_.why_not(); }
+  bool has_references() const override { return has_references_; }
   double run(const Work& work) override {
     return process_.ask(fmt::format("{} {} {} {}", work.name, work.bytes, work.count, work.in_flight));
   }
 
  private:
   PeerProcess process_;
+  const bool has_references_;
 };
 
 // How many times better the first contender is than each, round by round.
@@ -128,7 +142,7 @@ void run_peers(const Settings& settings, Report& report) {
                                                 std::vector<std::string>{"original_peer"}, "libtorch-dev"));
   contenders.push_back(std::make_unique<Theirs>("torch.distributed.rpc, Python",
                                                 std::vector<std::string>{"original_peer.py"},
-                                                "python3-torch and python3-numpy"));
+                                                "python3-torch and python3-numpy", /*has_references=*/true));
   for (const auto& one : contenders) one->start();
   std::erase_if(contenders, [](const auto& one) {
     if (one->there()) return false;
@@ -140,19 +154,28 @@ void run_peers(const Settings& settings, Report& report) {
       {"latency", "64 bytes there and back, p50", "us", 64, settings.scaled(2000), 1, true, 1},
       {"rate", "calls of 64 bytes, 128 in flight", "per second", 64, settings.scaled(20000), 128, false, 0},
       {"large", "16 MiB one way", "GB/s", 16 << 20, settings.scaled(60), 4, false, 2},
+      {"references", "remote and to_here, 64 bytes, one after the other", "per second", 64, settings.scaled(1000), 1,
+       false, 0},
   };
   for (const Work& work : works) {
-    std::vector<std::vector<double>> results(contenders.size());
-    for (const auto& one : contenders) one->run(work);  // warms up
+    std::vector<Contender*> able;
+    for (const auto& one : contenders) {
+      if (work.name != "references" || one->has_references()) able.push_back(one.get());
+    }
+    std::vector<std::vector<double>> results(able.size());
+    for (Contender* one : able) {
+      if (!settings.quick) one->run(work);  // warms up
+    }
     for (size_t round = 0; round < settings.rounds(); ++round) {
-      for (size_t i = 0; i < contenders.size(); ++i) results[i].push_back(contenders[i]->run(work));
+      for (size_t i = 0; i < able.size(); ++i) results[i].push_back(able[i]->run(work));
     }
     fmt::print("  {} ({}); then how many times better Holdfast over TCP is, and through shared memory\n", work.heading,
                work.unit);
-    for (size_t i = 0; i < contenders.size(); ++i) {
-      fmt::print("    {:<36} {:<30} {:<22} {}\n", contenders[i]->name(), with_spread(results[i], work.digits),
+    for (size_t i = 0; i < able.size(); ++i) {
+      fmt::print("    {:<36} {:<30} {:<22} {}\n", able[i]->name(), with_spread(results[i], work.digits),
                  times_better(work, results[1], results[i]), times_better(work, results[0], results[i]));
-      report.keep(contenders[i]->name(), work.unit, results[i], work.digits);
+      const bool references = work.name == "references";  // has the unit of another work
+      report.keep(able[i]->name() + (references ? ", remote and to_here" : ""), work.unit, results[i], work.digits);
     }
     std::fflush(stdout);
   }

@@ -21,7 +21,7 @@ namespace holdfast {
 class Lender {
  public:
   // How long a buffer lies free before it is given up.
-  static constexpr Duration kIdleTime = std::chrono::seconds(2);
+  static constexpr Duration kIdleTime = std::chrono::seconds(10);
 
   // The socket is the connection's, and stays open for as long as this lives.
   // `trim_later` is called when there is something to trim().

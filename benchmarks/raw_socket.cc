@@ -1,4 +1,4 @@
-#include "raw_tcp.h"
+#include "raw_socket.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -24,8 +24,8 @@ void set_nodelay(int fd) {
 // Between rounds nobody spins: others are measured then.
 constexpr int kSpinsMax = 2000;
 
-bool read_all(int fd, uint8_t* at, size_t bytes, RawTcpEcho::Waiting waiting) {
-  int spins = waiting == RawTcpEcho::Waiting::spins ? kSpinsMax : 0;
+bool read_all(int fd, uint8_t* at, size_t bytes, bool spinning) {
+  int spins = spinning ? kSpinsMax : 0;
   while (bytes > 0) {
     const ssize_t got = recv(fd, at, bytes, spins > 0 ? MSG_DONTWAIT : 0);
     if (got < 0 && errno == EAGAIN) {
@@ -41,7 +41,15 @@ bool read_all(int fd, uint8_t* at, size_t bytes, RawTcpEcho::Waiting waiting) {
 
 }  // namespace
 
-RawTcpEcho::RawTcpEcho(Waiting waiting) : waiting_(waiting), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+RawSocketEcho::RawSocketEcho(const Kind& kind) : kind_(kind) {
+  if (kind_.unix_socket) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("socketpair failed");
+    listener_ = ends[0];
+    socket_ = ends[1];
+    return;
+  }
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -53,21 +61,21 @@ RawTcpEcho::RawTcpEcho(Waiting waiting) : waiting_(waiting), listener_(socket(AF
   port_ = ntohs(address.sin_port);
 }
 
-RawTcpEcho::~RawTcpEcho() {
+RawSocketEcho::~RawSocketEcho() {
   if (socket_ >= 0) close(socket_);
   close(listener_);
 }
 
-void RawTcpEcho::serve() const {
-  const int fd = accept(listener_, nullptr, nullptr);
+void RawSocketEcho::serve() const {
+  const int fd = kind_.unix_socket ? listener_ : accept(listener_, nullptr, nullptr);
   set_nodelay(fd);
   std::array<uint8_t, kBytes> buffer{};
-  while (read_all(fd, buffer.data(), kBytes, waiting_) && write(fd, buffer.data(), kBytes) == kBytes) {
+  while (read_all(fd, buffer.data(), kBytes, kind_.spins) && write(fd, buffer.data(), kBytes) == kBytes) {
   }
-  close(fd);
 }
 
-void RawTcpEcho::connect() {
+void RawSocketEcho::connect() {
+  if (kind_.unix_socket) return;
   socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -79,11 +87,11 @@ void RawTcpEcho::connect() {
   set_nodelay(socket_);
 }
 
-void RawTcpEcho::ping_pong(size_t count, Latencies& latencies) const {
+void RawSocketEcho::ping_pong(size_t count, Latencies& latencies) const {
   std::array<uint8_t, kBytes> buffer{};
   for (size_t i = 0; i < count; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    if (write(socket_, buffer.data(), kBytes) != kBytes || !read_all(socket_, buffer.data(), kBytes, waiting_)) {
+    if (write(socket_, buffer.data(), kBytes) != kBytes || !read_all(socket_, buffer.data(), kBytes, kind_.spins)) {
       throw std::runtime_error("the raw echo server is gone");
     }
     latencies.add(std::chrono::steady_clock::now() - start);
