@@ -55,7 +55,10 @@ Outcome read_all(ByteView stream, Random random, const Flags& flags) {
         stream = stream.subspan(bytes);
         filled += bytes;
       }
-      reader.advance_direct(filled, outcome.frames);
+      if (!reader.advance_direct(filled, outcome.frames).ok()) {
+        outcome.ok = false;
+        break;
+      }
     } else {
       const size_t size = random.chance(0.3) ? stream.size() : std::min<size_t>(stream.size(), random.between(1, 80));
       ByteView piece = stream.first(size);

@@ -18,7 +18,7 @@ packages_python=(python3-dev python3-venv python3-torch python3-numpy pybind11-d
 packages_peers=(pkg-config libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev protobuf-compiler libcapnp-dev capnproto ucx-utils
   python3-torch python3-numpy)
 # shellcheck disable=SC2034
-packages_fuzz=(clang libclang-rt-dev libgtest-dev)
+packages_sanitizers=(clang libclang-rt-dev libgtest-dev)
 
 trap 'echo; echo "Interrupted."; exit 130' INT
 trap 'exit 143' TERM

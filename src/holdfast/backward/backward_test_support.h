@@ -145,7 +145,7 @@ class HandWorker final : public Host {
 
   Backwards& backwards() { return static_cast<Backwards&>(*backwards_); }
   Node& node() { return node_; }
-  const WorkerPtr& self() const { return node_.self(); }
+  const WorkerPtr& self() const override { return node_.self(); }
 
   // A context that this worker creates, or one of that rank with that number, carried by a message from `from`.
   ContextId create() { return static_cast<ScriptContext&>(*backwards().create_context(maker())).id; }

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 using ToyKind = ToyFunction::Kind;
 
 constexpr Duration kPassesEndWithin = 60s;
-constexpr Duration kEmptyWithin = 30s;
+constexpr Duration kPassesGoneWithin = 30s;
 
 class BackwardWorld {
  public:
@@ -325,7 +325,7 @@ class BackwardWorld {
     if (!converge("every pass has ended again", ended, kPassesEndWithin)) return;
     for (const auto& program : programs_) end_context(*program);
     converge(
-        "nothing is left", [this] { return tables(); }, kEmptyWithin);
+        "nothing is left", [this] { return tables(); }, kPassesGoneWithin);
   }
 
   // It waits for the passes that run.

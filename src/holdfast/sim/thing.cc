@@ -41,9 +41,13 @@ std::vector<Serial> serials_of(const Refs& refs) {
 
 // ---- objects
 
+Thing::Thing() = default;
+
 Thing::Thing(Serial serial, LifeIndex owner, Refs held) : serial(serial), held(std::move(held)), owner_(owner) {
   Ledger::current()->born(serial, owner);
 }
+
+Thing::Thing(const Thing& other) : serial(other.serial), held(other.held) {}
 
 Thing::Thing(Thing&& other) noexcept
     : serial(other.serial), held(std::move(other.held)), owner_(std::exchange(other.owner_, kNobody)) {}

@@ -11,7 +11,43 @@
 
 namespace holdfast::sim {
 
-struct Thing;
+class Ref;
+using Refs = std::vector<Ref>;
+
+}  // namespace holdfast::sim
+
+// [serial, reference]. Here, before Thing: what holds a Ref asks for it.
+template <>
+struct holdfast::wire::Codec<holdfast::sim::Ref> {
+  static void encode(Writer& writer, const sim::Ref& ref);
+  static void decode(Reader& reader, sim::Ref& out);
+  static std::string type_name() { return "Ref"; }
+};
+
+namespace holdfast::sim {
+
+// Before Ref: clang asks whether it can be sent when it first sees an RRef of it.
+struct Thing {
+  // A copy of one, as a fetch returns it: the ledger does not care for it.
+  Thing();
+  // The object itself, on its owner.
+  Thing(Serial serial, LifeIndex owner, Refs held);
+  Thing(const Thing& other);
+  Thing(Thing&& other) noexcept;
+  Thing& operator=(const Thing&) = delete;
+  ~Thing();
+
+  // Calls on it.
+  void put(Token token, Ref ref);
+  Refs give(Token token, bool keep);
+
+  Serial serial = 0;
+  Refs held;
+  HOLDFAST_FIELDS(Thing, serial, held)
+
+ private:
+  LifeIndex owner_ = kNobody;  // nobody's: a copy
+};
 
 // Belongs to the worker whose RRef it holds: counts there from its making, or its arrival, to its end.
 class Ref {
@@ -33,41 +69,6 @@ class Ref {
   LifeIndex life_ = kNobody;
 };
 
-using Refs = std::vector<Ref>;
 std::vector<Serial> serials_of(const Refs& refs);
-
-}  // namespace holdfast::sim
-
-// [serial, reference]. Here, before Thing: what holds a Ref asks for it.
-template <>
-struct holdfast::wire::Codec<holdfast::sim::Ref> {
-  static void encode(Writer& writer, const sim::Ref& ref);
-  static void decode(Reader& reader, sim::Ref& out);
-  static std::string type_name() { return "Ref"; }
-};
-
-namespace holdfast::sim {
-
-struct Thing {
-  // A copy of one, as a fetch returns it: the ledger does not care for it.
-  Thing() = default;
-  // The object itself, on its owner.
-  Thing(Serial serial, LifeIndex owner, Refs held);
-  Thing(const Thing& other) : serial(other.serial), held(other.held) {}
-  Thing(Thing&& other) noexcept;
-  Thing& operator=(const Thing&) = delete;
-  ~Thing();
-
-  // Calls on it.
-  void put(Token token, Ref ref);
-  Refs give(Token token, bool keep);
-
-  Serial serial = 0;
-  Refs held;
-  HOLDFAST_FIELDS(Thing, serial, held)
-
- private:
-  LifeIndex owner_ = kNobody;  // nobody's: a copy
-};
 
 }  // namespace holdfast::sim

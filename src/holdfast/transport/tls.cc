@@ -30,7 +30,7 @@ constexpr std::string_view kPskLabel = "holdfast 1 tls pre-shared key";
 // What a connection goes on with, agreed inside the handshake (ALPN): nobody in between can change it.
 constexpr std::string_view kEncrypted = "holdfast/1";
 constexpr std::string_view kPlainAfterProof = "holdfast-local/1";
-constexpr unsigned char kOffer[] = "\x0aholdfast/1";
+constexpr unsigned char kProtocolOffer[] = "\x0aholdfast/1";
 constexpr unsigned char kLocalOffer[] = "\x10holdfast-local/1\x0aholdfast/1";
 
 constexpr size_t kRecordBytes = 16 * 1024;
@@ -194,7 +194,7 @@ int TlsContext::select_protocol(SSL* ssl, const unsigned char** out, unsigned ch
   unsigned char* chosen = nullptr;
   const int outcome =
       local ? SSL_select_next_proto(&chosen, out_bytes, kLocalOffer, sizeof(kLocalOffer) - 1, in, in_bytes)
-            : SSL_select_next_proto(&chosen, out_bytes, kOffer, sizeof(kOffer) - 1, in, in_bytes);
+            : SSL_select_next_proto(&chosen, out_bytes, kProtocolOffer, sizeof(kProtocolOffer) - 1, in, in_bytes);
   if (outcome != OPENSSL_NPN_NEGOTIATED) return SSL_TLSEXT_ERR_ALERT_FATAL;
   *out = chosen;
   return SSL_TLSEXT_ERR_OK;
@@ -218,7 +218,7 @@ std::unique_ptr<TlsSession> TlsSession::make(std::shared_ptr<const TlsContext> c
   }
   SSL_set_connect_state(made->ssl_);
   const int refused = local ? SSL_set_alpn_protos(made->ssl_, kLocalOffer, sizeof(kLocalOffer) - 1)
-                            : SSL_set_alpn_protos(made->ssl_, kOffer, sizeof(kOffer) - 1);
+                            : SSL_set_alpn_protos(made->ssl_, kProtocolOffer, sizeof(kProtocolOffer) - 1);
   return refused == 0 ? std::move(made) : nullptr;
 }
 
