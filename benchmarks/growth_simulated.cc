@@ -110,8 +110,8 @@ void measure_join(SimulatedJob& job, uint32_t workers, Growth& growth) {
   growth.add("join: bytes, all together", "bytes", workers, took.bytes, 0);
   growth.add("join: simulated time", "ms", workers, took.simulated_ms, 2);
   growth.add("join: processor time per worker", "us", workers, took.cpu_us / workers, 1);
-  growth.add("join with device maps: bytes of the coordinator", "MB", workers,
-             bytes_to_join_with_device_maps(workers) / 1e6, 2);
+  growth.add("join with device maps: bytes of the coordinator", "KB", workers,
+             bytes_to_join_with_device_maps(workers) / 1e3, 1);
   growth.add("memory per worker", "bytes", workers, took.heap_bytes / workers, 0);
 }
 
