@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "growth_parts.h"
@@ -75,19 +76,19 @@ class SimulatedJob {
   uint64_t heap_before_;
 };
 
-// Where somebody has device maps, READY tells everybody of the devices of all. For this the coordinator alone will do.
+// Each worker has eight devices and a map of them for the next one. For this the coordinator alone will do.
 double bytes_to_join_with_device_maps(uint32_t workers) {
-  constexpr size_t kTraitsBytes = 32;  // one map of one device to another, and a name
+  DeviceFacts devices{.counts = {{DeviceNumber::cuda, 8}}, .devices = {}, .maps = {}};
+  DeviceMap map;
+  for (int8_t i = 0; i < 8; ++i) map[{DeviceNumber::cuda, i}] = {DeviceNumber::cuda, i};
   Coordinator coordinator({.world_size = workers});
   Step step{Time{}};
   const auto connection_of = [](uint32_t rank) { return ConnectionId{2 * uint64_t{rank} + 1}; };
   for (uint32_t rank = 0; rank < workers; ++rank) {
-    const MessagePtr join = cluster_message(kJoin, Join{.rank = rank,
-                                                        .world_size = workers,
-                                                        .address = "worker",
-                                                        .instance = rank + 1,
-                                                        .traits = Bytes(kTraitsBytes),
-                                                        .wants_traits = true});
+    devices.maps = {{"worker" + std::to_string((rank + 1) % workers), map}};
+    const MessagePtr join = cluster_message(
+        kJoin,
+        Join{.rank = rank, .world_size = workers, .address = "worker", .instance = rank + 1, .devices = devices});
     std::vector<InFrame> frames;
     frames.push_back({.header = {.kind = join->kind}, .message = *join});
     coordinator.on_accepted(step, connection_of(rank));
@@ -109,8 +110,8 @@ void measure_join(SimulatedJob& job, uint32_t workers, Growth& growth) {
   growth.add("join: bytes, all together", "bytes", workers, took.bytes, 0);
   growth.add("join: simulated time", "ms", workers, took.simulated_ms, 2);
   growth.add("join: processor time per worker", "us", workers, took.cpu_us / workers, 1);
-  growth.add("join with device maps: bytes of the coordinator", "MB", workers,
-             bytes_to_join_with_device_maps(workers) / 1e6, 2);
+  growth.add("join with device maps: bytes of the coordinator", "KB", workers,
+             bytes_to_join_with_device_maps(workers) / 1e3, 1);
   growth.add("memory per worker", "bytes", workers, took.heap_bytes / workers, 0);
 }
 

@@ -181,14 +181,15 @@ void link_pairs() {
 // ---- cluster
 
 void clusters() {
-  const auto join = [](uint32_t rank) {
-    return said(kJoin, Join{.job = "job",
-                            .rank = rank,
-                            .world_size = 3,
-                            .address = "host:1",
-                            .instance = 100 + rank,
-                            .frame_bytes_max = 1000});
+  const auto join_of = [](uint32_t rank) {
+    return Join{.job = "job",
+                .rank = rank,
+                .world_size = 3,
+                .address = "host:1",
+                .instance = 100 + rank,
+                .frame_bytes_max = 1000};
   };
+  const auto join = [&](uint32_t rank) { return said(kJoin, join_of(rank)); };
   const auto client = [](Output& out, size_t connection, const Message& message) {
     out.byte(1).byte(connection).message(message);
   };
@@ -223,6 +224,25 @@ void clusters() {
   client(refused, 0, said(kJoin, Join{.job = "job", .name = "a name", .world_size = 3, .instance = 9}));
   refused.byte(6).byte(13);
   write("coordinator", "refused", refused);
+  // The last one makes the world complete: first a map fits, then one does not.
+  for (const int8_t target : {int8_t{0}, int8_t{5}}) {
+    Output mapped;
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      Join with_map = join_of(rank);
+      with_map.devices = DeviceFacts{.counts = {{DeviceNumber::cuda, 2}}, .devices = {}, .maps = {}};
+      with_map.devices->maps["worker1"] = {{{DeviceNumber::cuda, 1}, {DeviceNumber::cuda, target}}};
+      mapped.byte(0);
+      client(mapped, rank, said(kJoin, with_map));
+    }
+    // A newcomer with the same map.
+    mapped.byte(7).byte(0).byte(0).byte(0);
+    Join again = join_of(0);
+    again.instance = 200;
+    again.devices = DeviceFacts();
+    again.devices->maps["worker1"] = {{{}, {DeviceNumber::cuda, target}}};
+    client(mapped, 3, said(kJoin, again));
+    write("coordinator", target == 0 ? "maps" : "wrong_maps", mapped);
+  }
 
   const auto coordinator = [](Output& out, const Message& message) { out.byte(0).message(message); };
   const Message accepted = said(kAccepted, Accepted{.self = worker(3, 7), .world_size = 8, .lease_ms = 10000});
@@ -231,6 +251,8 @@ void clusters() {
   coordinator(member, accepted);
   coordinator(member, said(kWaiting, Text{"7 of 8"}));
   coordinator(member, said(kReady));
+  const DeviceMap map = {{{DeviceNumber::cuda, 1}, {}}};
+  coordinator(member, said(kReady, Ready{{{.rank = {1}, .incarnation = {2}, .map = map}}}));
   member.byte(10).byte(7).byte(1).byte(1).byte(9);
   coordinator(member, said(kFound, Found{.request = 1, .worker = worker(1, 2)}));
   member.byte(7).byte(2).byte(0).byte(9);

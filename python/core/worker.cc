@@ -2,6 +2,7 @@
 
 #include <holdfast/base/blocking.h>
 #include <holdfast/rref/debug_info.h>
+#include <holdfast/tensor/device.h>
 #include <holdfast/tensor/device_map.h>
 
 #include "calls.h"

@@ -128,9 +128,7 @@ std::string Coordinator::why_not(const Join& join, Rank rank, const std::string&
     return fmt::format("its name takes {} bytes and its address {}, over the limits of {} and {}", name.size(),
                        join.address.size(), kNameBytesMax, kAddressBytesMax);
   }
-  if (join.traits.size() > kTraitsBytesMax) {
-    return fmt::format("its traits take {} bytes, over the limit of {}", join.traits.size(), kTraitsBytesMax);
-  }
+  if (join.devices && !are_known(*join.devices)) return "it names a device of an unknown type";
   if (auto holder = members_.find(rank); holder != members_.end()) {
     return fmt::format("rank {} is taken by {} at {}", rank.value, holder->second.info.name,
                        holder->second.info.address);
@@ -153,40 +151,98 @@ void Coordinator::on_join(Step& step, ConnectionId connection, const Join& join)
   if (auto known = instances_.find(join.instance); known != instances_.end()) {
     return accept(step, connection, members_.at(known->second), join.losses_seen);  // it was cut off and is back
   }
+  if (auto refused = refused_.find(join.instance); refused != refused_.end()) {
+    return refuse(step, connection, refused->second);
+  }
   while (!join.rank && members_.contains(lowest_free_)) ++lowest_free_.value;
   const Rank rank = join.rank ? Rank{*join.rank} : lowest_free_;
   const std::string name = join.name.empty() ? fmt::format("worker{}", rank.value) : join.name;
-  if (std::string reason = why_not(join, rank, name); !reason.empty()) {
+  std::string reason = why_not(join, rank, name);
+  if (reason.empty()) {
+    const Member& member = add(join, rank, name);
+    if (ready_) reason = problem_of_newcomer(member);
+    if (!reason.empty()) take_out(rank);
+  }
+  if (!reason.empty()) {
     const std::string who = !join.name.empty() ? join.name.substr(0, kNameBytesMax)
                             : join.rank        ? fmt::format("rank {}", *join.rank)
                                                : "a worker";
-    outbox_.send(step, connection, cluster_message(kJoinRefused, Text{fmt::format("{} cannot join: {}", who, reason)}));
-    return;
+    return refuse(step, connection, fmt::format("{} cannot join: {}", who, reason));
   }
-  returning_.erase(rank);
+  welcome(step, connection, members_.at(rank));
+}
+
+Coordinator::Member& Coordinator::add(const Join& join, Rank rank, const std::string& name) {
   Member& member = members_[rank];
   member.info = {.name = name, .rank = rank, .incarnation = {++last_incarnation_}, .address = join.address};
   member.instance = join.instance;
-  member.traits = join.traits;
-  member.wants_traits = join.wants_traits;
-  if (member.wants_traits) ++wants_traits_count_;
+  member.devices = join.devices;
+  names_[name] = rank;
+  instances_[member.instance] = rank;
+  if (member.devices) {
+    for (const auto& [peer, map] : member.devices->maps) mapped_by_[peer].insert(rank);
+  }
+  frame_bytes_max_ = join.frame_bytes_max;
+  return member;
+}
+
+Coordinator::Member Coordinator::take_out(Rank rank) {
+  const auto place = members_.find(rank);
+  set_quiet(place->second, false);
+  Member member = std::move(place->second);
+  members_.erase(place);
+  names_.erase(member.info.name);
+  instances_.erase(member.instance);
+  if (member.devices) {
+    for (const auto& [peer, map] : member.devices->maps) {
+      const auto mapped = mapped_by_.find(peer);
+      mapped->second.erase(rank);
+      if (mapped->second.empty()) mapped_by_.erase(mapped);
+    }
+  }
+  lowest_free_ = std::min(lowest_free_, rank);
+  return member;
+}
+
+void Coordinator::refuse(Step& step, ConnectionId connection, const std::string& text) {
+  outbox_.send(step, connection, cluster_message(kJoinRefused, Text{text.substr(0, kReasonBytesMax)}));
+}
+
+void Coordinator::welcome(Step& step, ConnectionId connection, Member& member) {
+  returning_.erase(member.info.rank);
   // Nothing from those who were lost before can have reached it.
   member.losses_settled = lost_.size();
   ++settled_count_;
-  frame_bytes_max_ = join.frame_bytes_max;
-  names_[member.info.name] = rank;
-  instances_[member.instance] = rank;
   // It hears of all who are gone: others may tell it about them.
   accept(step, connection, member, 0);
-
-  if (!ready_ && members_.size() == (options_.start_at > 0 ? options_.start_at : options_.world_size)) {
-    ready_ = true;
-    broadcast(step, ready_message());
-  } else if (ready_ && wants_traits_count_ > 0) {
-    broadcast(step, cluster_message(kReady, Ready{{traits_of(member)}}));  // it itself has just heard of all
-  }
+  if (ready_) tell_device_maps_of(step, member);
+  if (!ready_ && members_.size() == (options_.start_at > 0 ? options_.start_at : options_.world_size)) try_start(step);
   if (progress_at_ == kNever && !ready_) progress_at_ = after(step.now, options_.progress_every);
   try_settle(step);
+}
+
+// All are here.
+void Coordinator::try_start(Step& step) {
+  for (const auto& [rank, member] : members_) {
+    if (const std::string problem = problem_of_maps_of(member); !problem.empty()) {
+      return refuse_all(step, fmt::format("the job cannot start: {}", problem));
+    }
+  }
+  ready_ = true;
+  for (const auto& [rank, member] : members_) {
+    if (member.connection.value != 0) outbox_.send(step, member.connection, ready_message(member));
+  }
+}
+
+void Coordinator::refuse_all(Step& step, const std::string& text) {
+  while (!members_.empty()) {
+    const Member member = take_out(members_.begin()->first);
+    refused_.emplace(member.instance, text);
+    if (member.connection.value == 0) continue;
+    refuse(step, member.connection, text);
+    expect_end(step, member.connection);
+  }
+  settled_count_ = 0;
 }
 
 void Coordinator::accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen) {
@@ -207,22 +263,8 @@ void Coordinator::accept(Step& step, ConnectionId connection, Member& member, ui
                                                    .losses_settled = member.losses_settled}));
   tell_losses(step, connection, losses_seen);
   tell_settled(step, connection, 0);  // JOIN does not say what it has heard; twice does no harm
-  if (ready_) outbox_.send(step, connection, ready_message());
+  if (ready_) outbox_.send(step, connection, ready_message(member));
   if (released_) outbox_.send(step, connection, cluster_message(kReleased));
-}
-
-WorkerTraits Coordinator::traits_of(const Member& member) {
-  return {.name = member.info.name,
-          .rank = member.info.rank,
-          .incarnation = member.info.incarnation,
-          .traits = member.traits};
-}
-
-MessagePtr Coordinator::ready_message() const {
-  if (wants_traits_count_ == 0) return cluster_message(kReady);
-  Ready ready;
-  for (const auto& [rank, member] : members_) ready.workers.push_back(traits_of(member));
-  return cluster_message(kReady, ready);
 }
 
 void Coordinator::tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen) {
@@ -284,16 +326,9 @@ void Coordinator::on_lookup(Step& step, ConnectionId connection, const Lookup& l
 // ---- leaving
 
 void Coordinator::remove(Step& step, Rank rank, const std::string& why, Farewell farewell) {
-  auto place = members_.find(rank);
-  if (place == members_.end()) return;
+  if (!members_.contains(rank)) return;
   const std::string reason = why.substr(0, kReasonBytesMax);
-  set_quiet(place->second, false);
-  const Member gone = std::move(place->second);
-  if (gone.wants_traits) --wants_traits_count_;
-  members_.erase(place);
-  names_.erase(gone.info.name);
-  instances_.erase(gone.instance);
-  lowest_free_ = std::min(lowest_free_, rank);
+  const Member gone = take_out(rank);
   fenced_.emplace(gone.instance, reason);
   if (farewell == Farewell::fence && gone.connection.value != 0) {
     outbox_.send(step, gone.connection, cluster_message(kFenced, Text{reason}));

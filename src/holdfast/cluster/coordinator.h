@@ -59,16 +59,29 @@ class Coordinator {
     uint64_t confirmed_round = 0;  // the last round it answered quiet with the same activity
     // Up to this loss, all that it received before hearing of the loss is confirmed. Never more than there are losses.
     uint64_t losses_settled = 0;
-    Bytes traits;  // as in its JOIN
-    bool wants_traits = false;
+    std::optional<DeviceFacts> devices;  // as in its JOIN
   };
 
   void on_frame(Step& step, ConnectionId connection, InFrame& frame);
   void on_join(Step& step, ConnectionId connection, const Join& join);
   std::string why_not(const Join& join, Rank rank, const std::string& name) const;
+  // Into the tables, and out of them.
+  Member& add(const Join& join, Rank rank, const std::string& name);
+  Member take_out(Rank rank);
+  void refuse(Step& step, ConnectionId connection, const std::string& text);
+  void welcome(Step& step, ConnectionId connection, Member& member);
+  void try_start(Step& step);
+  // The job does not start: all who are here are refused and forgotten.
+  void refuse_all(Step& step, const std::string& text);
   void accept(Step& step, ConnectionId connection, Member& member, uint64_t losses_seen);
-  static WorkerTraits traits_of(const Member& member);
-  MessagePtr ready_message() const;
+  // What is wrong with the device maps of that one; with those, and those of others for it.
+  std::string problem_of_maps_of(const Member& member) const;
+  std::string problem_of_newcomer(const Member& member) const;
+  // Who has a device map for it.
+  const std::set<Rank>& mappers_of(const Member& member) const;
+  // With the device maps that others have for it.
+  MessagePtr ready_message(const Member& member) const;
+  void tell_device_maps_of(Step& step, const Member& newcomer);
   void tell_losses(Step& step, ConnectionId connection, uint64_t losses_seen);
   void tell_settled(Step& step, ConnectionId connection, uint64_t settled_heard);
   void on_heartbeat(Step& step, Member& member, const Heartbeat& heartbeat);
@@ -91,9 +104,11 @@ class Coordinator {
   const CoordinatorOptions options_;
   Outbox outbox_;
   std::map<Rank, Member> members_;
-  // The same members by name and by instance; entries come and go with members_.
+  // The same members by name, by instance, and by each name that their device maps have; entries come and go with
+  // members_.
   std::unordered_map<std::string, Rank> names_;
   std::unordered_map<uint64_t, Rank> instances_;
+  std::unordered_map<std::string, std::set<Rank>> mapped_by_;
   Rank lowest_free_;  // no rank below is free
   // Connections that have joined, until they close.
   struct Joined {
@@ -107,6 +122,8 @@ class Coordinator {
   std::deque<std::pair<Time, ConnectionId>> stranger_deadlines_;
   // Instances that were declared lost, with the reason: they are told FENCED if they come back.
   std::unordered_map<uint64_t, std::string> fenced_;
+  // Instances that were accepted and then refused, with the reason: one may have been cut off when it was said.
+  std::unordered_map<uint64_t, std::string> refused_;
   // Every LOST so far, for members that were cut off when it was said. lost_[i] has number i + 1.
   std::vector<MessagePtr> lost_;
   size_t settled_count_ = 0;  // members whose losses_settled is the latest loss
@@ -114,10 +131,9 @@ class Coordinator {
   // Lost, and being started again: until they join.
   std::set<Rank> returning_;
   uint32_t last_incarnation_ = 0;
-  uint64_t frame_bytes_max_ = 0;   // that of those who are here
-  bool ready_ = false;             // the world was complete once
-  bool released_ = false;          // everybody may go
-  size_t wants_traits_count_ = 0;  // members who do
+  uint64_t frame_bytes_max_ = 0;  // that of those who are here
+  bool ready_ = false;            // the world was complete once
+  bool released_ = false;         // everybody may go
   size_t quiet_count_ = 0;
   bool checking_ = false;  // CHECK of round_ is under way
   uint64_t round_ = 0;

@@ -56,8 +56,7 @@ void Member::say_join(Step& step) {
                                          .instance = instance_,
                                          .frame_bytes_max = options_.frame_bytes_max,
                                          .losses_seen = losses_seen_,
-                                         .traits = traits_,
-                                         .wants_traits = wants_traits_}));
+                                         .devices = devices_}));
 }
 
 void Member::on_closed(Step& step, const Failure& why) {
@@ -97,11 +96,9 @@ Status Member::on_frame(Step& step, InFrame& frame) {
   }
   if (kind == kWaiting) return with(Text(), [&](Text text) { waiting_ = std::move(text.text); });
   if (kind == kReady) {
-    if (frame.message.body.empty()) {
-      on_ready(step, {});
-      return {};
-    }
-    return with(Ready(), [&](Ready ready) { on_ready(step, ready); });
+    if (frame.message.body.empty()) return on_ready(step, {});
+    const Result<Ready> ready = wire::decode_message<Ready>(frame.message);
+    return ready ? on_ready(step, *ready) : Status(ready.failure());
   }
   if (kind == kHeartbeatAck) {
     return with(Counter64(), [&](Counter64 counter) {
@@ -136,19 +133,21 @@ void Member::join(Step& step, std::string address, Time deadline, Done done) {
   dial(step);
 }
 
-void Member::set_traits(Bytes traits, bool wants_traits) {
-  HOLDFAST_CHECK(state_ == State::outside && traits.size() <= kTraitsBytesMax);
-  traits_ = std::move(traits);
-  wants_traits_ = wants_traits;
+void Member::set_devices(DeviceFacts devices) {
+  HOLDFAST_CHECK(state_ == State::outside);
+  devices_ = std::move(devices);
 }
 
-void Member::on_ready(Step& step, const Ready& ready) {
-  if (state_ != State::accepted && state_ != State::ready) return;  // it overtook ACCEPTED
-  Status status;
-  if (!ready.workers.empty()) status = events_.on_traits(step, ready.workers);
-  if (state_ == State::ready) return;  // repeated, or about a newcomer
+Status Member::on_ready(Step& step, const Ready& ready) {
+  for (const PeerDeviceMap& each : ready.maps) {
+    if (!is_known(each.map)) return Failure{.code = Code::corrupt, .message = "a device map with an unknown device"};
+  }
+  if (state_ != State::accepted && state_ != State::ready) return {};  // it overtook ACCEPTED
+  if (!ready.maps.empty()) events_.on_device_maps(step, ready.maps);
+  if (state_ == State::ready) return {};  // repeated, or about a newcomer
   state_ = State::ready;
-  finish_join(step, std::move(status));
+  finish_join(step, {});
+  return {};
 }
 
 void Member::finish_join(Step& step, Status status) {
@@ -200,8 +199,8 @@ void Member::say_heartbeat(Step& step) {
 }
 
 void Member::on_join_refused(Step& step, const std::string& text) {
-  if (state_ == State::accepted || state_ == State::ready) return become_fenced(step, text);
-  if (state_ != State::joining) return;
+  if (state_ == State::ready) return become_fenced(step, text);
+  if (state_ != State::joining && state_ != State::accepted) return;
   state_ = State::left;
   stop_timers();
   const Failure failure{.code = Code::invalid_argument,

@@ -32,9 +32,9 @@ class MemberEvents {
  public:
   virtual ~MemberEvents() = default;
   virtual void on_accepted(Step& step, const WorkerInfo& self) = 0;
-  // Before the join completes: those of all workers, in the order of their ranks, if anybody wants them. A failure is
-  // that of the join. Later, those of a newcomer; or of all once more. Then a failure changes nothing.
-  virtual Status on_traits(Step&, const std::vector<WorkerTraits>&) { return {}; }
+  // The device maps of others for this worker, if there are any: before the join completes, those of all; later that of
+  // a newcomer, or those of all once more.
+  virtual void on_device_maps(Step&, const std::vector<PeerDeviceMap>&) {}
   // Losses are numbered from 1; each is heard once, in order. A newcomer hears of those before its time too.
   virtual void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) = 0;
   // All losses up to this number are settled: nothing that those workers sent is on its way to anybody any more.
@@ -53,8 +53,8 @@ class Member {
 
   Member(MemberOptions options, MemberEvents& events, ConnectionIds& ids, Random random);
 
-  // Before join(): see Join. No more than kTraitsBytesMax.
-  void set_traits(Bytes traits, bool wants_traits);
+  // Before join(): see Join. In bytes no more than kDeviceFactsBytesMax.
+  void set_devices(DeviceFacts devices);
   // Starts to join; `done` runs when the world is complete, when the coordinator refuses, or at `deadline`
   // with a text that says who is missing.
   void join(Step& step, std::string address, Time deadline, Done done);
@@ -104,7 +104,7 @@ class Member {
   void send(Step& step, MessagePtr message);
   Status on_frame(Step& step, InFrame& frame);
   void on_accepted(Step& step, const Accepted& accepted);
-  void on_ready(Step& step, const Ready& ready);
+  Status on_ready(Step& step, const Ready& ready);
   void on_join_refused(Step& step, const std::string& text);
   void on_found(Step& step, Found found);
   void on_lost(Step& step, const Lost& lost);
@@ -133,8 +133,7 @@ class Member {
 
   State state_ = State::outside;
   std::string address_;
-  Bytes traits_;
-  bool wants_traits_ = false;
+  std::optional<DeviceFacts> devices_;
   WorkerInfo self_;
   std::string waiting_;
   std::string last_problem_;  // why the coordinator is out of reach

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <holdfast/cluster/device_facts.h>
 #include <holdfast/link/worker_info.h>
 #include <holdfast/wire/codecs.h>
 #include <holdfast/wire/kind.h>
@@ -53,16 +54,14 @@ struct Join {
   std::optional<uint32_t> rank;  // none: the lowest free one
   uint32_t world_size = 0;
   std::string address;
-  uint64_t instance = 0;         // random, one per start: tells a repeated JOIN from a second worker
-  uint64_t frame_bytes_max = 0;  // must be the same everywhere: what one sends another must be able to read
-  uint64_t losses_seen = 0;      // how many LOST it has heard, if it was here before
-  Bytes traits;                  // what the layers above tell others of it: nobody here looks inside
-  bool wants_traits = false;     // it needs those of the others
-  HOLDFAST_FIELDS(Join, job, name, rank, world_size, address, instance, frame_bytes_max, losses_seen, traits,
-                  wants_traits)
+  uint64_t instance = 0;               // random, one per start: tells a repeated JOIN from a second worker
+  uint64_t frame_bytes_max = 0;        // must be the same everywhere: what one sends another must be able to read
+  uint64_t losses_seen = 0;            // how many LOST it has heard, if it was here before
+  std::optional<DeviceFacts> devices;  // none: its program does not use libtorch
+  HOLDFAST_FIELDS(Join, job, name, rank, world_size, address, instance, frame_bytes_max, losses_seen, devices)
 };
 // So that JOIN fits into the frame of a connection that is not trusted yet.
-inline constexpr size_t kTraitsBytesMax = 48 * 1024;
+inline constexpr size_t kDeviceFactsBytesMax = 48 * 1024;
 
 struct Accepted {
   WorkerInfo self;
@@ -74,20 +73,21 @@ struct Accepted {
   HOLDFAST_FIELDS(Accepted, self, world_size, lease_ms, losses, losses_settled)
 };
 
-struct WorkerTraits {
-  std::string name;
+// The device map that a worker has for the one that hears of it.
+struct PeerDeviceMap {
   Rank rank;
   Incarnation incarnation;
-  Bytes traits;  // as in its JOIN
+  DeviceMap map;
 
   WorkerId id() const { return {rank, incarnation}; }
-  HOLDFAST_FIELDS(WorkerTraits, name, rank, incarnation, traits)
+  HOLDFAST_FIELDS(PeerDeviceMap, rank, incarnation, map)
 };
 
-// READY, if somebody wants traits; else its body is empty. The first has all workers; after that, newcomers.
+// READY, if others have device maps for the one that hears it; else its body is empty. After a JOIN all such maps,
+// later that of a newcomer.
 struct Ready {
-  std::vector<WorkerTraits> workers;
-  HOLDFAST_FIELDS(Ready, workers)
+  std::vector<PeerDeviceMap> maps;
+  HOLDFAST_FIELDS(Ready, maps)
 };
 
 // JOIN_REFUSED, WAITING, FENCED, LEAVE.

@@ -229,14 +229,14 @@ void Node::on_accepted(Step&, const WorkerInfo& self) {
   links_.set_self(self);
 }
 
-void Node::set_traits(Bytes traits, bool wants_traits, Protocol& reader) {
-  HOLDFAST_CHECK(traits_reader_ == nullptr);
-  traits_reader_ = &reader;
-  member_.set_traits(std::move(traits), wants_traits);
+void Node::set_devices(DeviceFacts devices, Protocol& reader) {
+  HOLDFAST_CHECK(device_maps_reader_ == nullptr);
+  device_maps_reader_ = &reader;
+  member_.set_devices(std::move(devices));
 }
 
-Status Node::on_traits(Step& step, const std::vector<WorkerTraits>& workers) {
-  return traits_reader_ != nullptr ? traits_reader_->on_traits(step, workers) : Status();
+void Node::on_device_maps(Step& step, const std::vector<PeerDeviceMap>& maps) {
+  if (device_maps_reader_ != nullptr) device_maps_reader_->on_device_maps(step, maps);
 }
 
 void Node::on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) {

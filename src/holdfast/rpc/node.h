@@ -48,9 +48,9 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   void add_protocol(Kind first, Kind last, Protocol& protocol);
   // Who takes the cargo of calls and replies that arrive.
   void set_cargo_unloader(CargoUnloader& unloader) { unloader_ = &unloader; }
-  // What a layer above tells others of this worker, and who hears what they tell; before join. Only one layer may.
-  void set_traits(Bytes traits, bool wants_traits, Protocol& reader);
-  bool has_traits() const { return traits_reader_ != nullptr; }
+  // What this worker says of its devices when it joins, and who hears of the device maps of others; before join.
+  void set_devices(DeviceFacts devices, Protocol& reader);
+  bool has_devices() const { return device_maps_reader_ != nullptr; }
   // What stands above rpc has nothing left to confirm from before this loss: see Member::report_settled.
   void report_settled(Step& step, uint64_t loss) { member_.report_settled(step, loss); }
   bool is_lost(const WorkerId& worker) const { return links_.is_lost(worker); }
@@ -101,7 +101,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   void on_fenced(Step& step, const std::string& text) override;
   // MemberEvents (on_fenced above serves both)
   void on_accepted(Step& step, const WorkerInfo& self) override;
-  Status on_traits(Step& step, const std::vector<WorkerTraits>& workers) override;
+  void on_device_maps(Step& step, const std::vector<PeerDeviceMap>& maps) override;
   void on_worker_lost(Step& step, const WorkerInfo& worker, const std::string& reason, uint64_t number) override;
   void on_settled(Step& step, uint64_t number) override;
   void on_check(Step& step, uint64_t round) override;
@@ -132,7 +132,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   CargoUnloader* unloader_ = nullptr;
   std::unique_ptr<MessageFaults> faults_;  // null: none
   std::function<void()> kill_;
-  Protocol* traits_reader_ = nullptr;
+  Protocol* device_maps_reader_ = nullptr;
   WorkerPtr self_;
   uint64_t local_inflight_bytes_ = 0;  // of calls to oneself that have not begun
   uint64_t protocol_messages_ = 0;     // sent and received

@@ -29,8 +29,8 @@ class Protocol {
   virtual void on_worker_lost(Step&, const WorkerInfo&, [[maybe_unused]] uint64_t loss) {}
   // Nothing that the workers of the losses up to this one sent is on its way any more, to anybody.
   virtual void on_settled(Step&, [[maybe_unused]] uint64_t loss) {}
-  // See MemberEvents::on_traits; for the one that set traits on its node.
-  virtual Status on_traits(Step&, const std::vector<WorkerTraits>&) { return {}; }
+  // See MemberEvents; for the one that told its node of devices.
+  virtual void on_device_maps(Step&, const std::vector<PeerDeviceMap>&) {}
   virtual void on_time(Step&) {}
   virtual Time next_wakeup() const { return kNever; }
   // The names of its messages, by which faults are asked for.

@@ -152,7 +152,7 @@ Runtime::Runtime(Options options, Worker* worker)
       executor_({.threads = handler_threads(options_), .name = "hf-handler"}),
       io_([this] { turn(); }, "hf-network") {
   node_.inject_faults(options_.faults, [] { ::kill(::getpid(), SIGKILL); }).check();
-  if ((!options_.device_maps.empty() || !options_.devices.empty()) && !node_.has_traits()) {
+  if ((!options_.device_maps.empty() || !options_.devices.empty()) && !node_.has_devices()) {
     throw_failure({.code = Code::invalid_argument,
                    .message = "Options::device_maps and devices are for programs that send tensors: link to "
                               "holdfast::torch and include <holdfast/torch.h>"});

@@ -1,19 +1,16 @@
-// Devices of tensors: their numbers on the wire, and DeviceMover, the one way by which memory that the processor cannot
-// read gets into a message and out of it again. Without a mover only tensors in ordinary memory (and meta tensors,
-// which have none) can be sent and received.
+// Devices of tensors: libtorch's names for their numbers on the wire, and DeviceMover, the one way by which memory that
+// the processor cannot read gets into a message and out of it again. Without a mover only tensors in ordinary memory
+// (and meta tensors, which have none) can be sent and received.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
 
 #include <holdfast/base/error.h>
+#include <holdfast/cluster/device_facts.h>
 
 namespace holdfast {
-
-// The numbers are the protocol's, not libtorch's.
-enum class DeviceNumber : uint8_t { cpu = 0, meta = 1, cuda = 2, hip = 3, xpu = 4, mps = 5, hpu = 6, privateuse1 = 7 };
 
 // None: there is no number for it, or no device of that number.
 std::optional<DeviceNumber> device_number_of(c10::DeviceType type);

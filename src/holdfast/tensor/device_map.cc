@@ -1,45 +1,18 @@
 #include <holdfast/tensor/device_map.h>
 
-#include <algorithm>
-
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <holdfast/base/error.h>
+#include <holdfast/tensor/device.h>
 
 namespace holdfast {
 
 namespace {
 
-constexpr size_t kWorkerNamesMax = 12;
-
 [[noreturn]] void refuse_map(std::string message) {
   throw_failure({.code = Code::invalid_argument, .message = std::move(message)});
-}
-
-std::string texts_of(const std::vector<DevicePlace>& places) {
-  std::string text;
-  for (const DevicePlace& place : places) text += (text.empty() ? "" : ", ") + text_of(place);
-  return text;
-}
-
-uint32_t count_of(const DeviceFacts& facts, DeviceNumber number) {
-  const auto found = facts.counts.find(number);
-  return found == facts.counts.end() ? 0 : found->second;
-}
-
-// "has no devices of that type", unless the device is there.
-std::string why_missing(const DeviceFacts& facts, const DevicePlace& place) {
-  if (place.number == DeviceNumber::cpu) return {};
-  const uint32_t count = count_of(facts, place.number);
-  if (place.index >= 0 && static_cast<uint32_t>(place.index) < count) return {};
-  if (count == 0) return "has no devices of that type";
-  return fmt::format("has {} of that type, numbered from 0", count);
-}
-
-bool is_among(const std::vector<DevicePlace>& places, const DevicePlace& place) {
-  return place.number == DeviceNumber::cpu || std::find(places.begin(), places.end(), place) != places.end();
 }
 
 DevicePlace parse_device(const std::string& text, const std::string& where) {
@@ -74,21 +47,6 @@ DeviceMap parse_map(const std::string& peer, const std::map<std::string, std::st
   return map;
 }
 
-std::string problem_of_target(const WorkerDevices& from, const WorkerDevices& to, const DevicePlace& source,
-                              const DevicePlace& target) {
-  const std::string what = fmt::format("Options::device_maps[\"{}\"] of {} maps {} to {}", to.name, from.name,
-                                       text_of(source), text_of(target));
-  if (!to.facts) return fmt::format("{}, but {} runs a program without holdfast::torch", what, to.name);
-  if (const std::string why = why_missing(*to.facts, target); !why.empty()) {
-    return fmt::format("{}, but {} {}: map it to a device that is there", what, to.name, why);
-  }
-  if (!to.facts->devices.empty() && !is_among(to.facts->devices, target)) {
-    return fmt::format("{}, but Options::devices of {} has only {}: add it there, or map to one of these", what,
-                       to.name, texts_of(to.facts->devices));
-  }
-  return {};
-}
-
 }  // namespace
 
 std::optional<DevicePlace> place_of(c10::Device device) {
@@ -99,20 +57,6 @@ std::optional<DevicePlace> place_of(c10::Device device) {
 
 c10::Device device_at(DevicePlace place) {
   return {device_type_of(place.number).value_or(c10::DeviceType::CPU), place.index};
-}
-
-std::string text_of(DevicePlace place) { return device_at(place).str(); }
-
-bool are_known(const DeviceFacts& facts) {
-  const auto is_known = [](const DevicePlace& place) {
-    if (place.number == DeviceNumber::cpu) return place.index == -1;
-    return place.number != DeviceNumber::meta && device_type_of(place.number) && place.index >= 0;
-  };
-  bool known = std::all_of(facts.devices.begin(), facts.devices.end(), is_known);
-  for (const auto& [peer, map] : facts.maps) {
-    for (const auto& [source, target] : map) known = known && is_known(source) && is_known(target);
-  }
-  return known;
 }
 
 DeviceFacts device_facts(const Options& options) {
@@ -142,32 +86,6 @@ DeviceFacts device_facts(const Options& options) {
     }
   }
   return facts;
-}
-
-std::string problem_of_maps(const std::vector<WorkerDevices>& workers) {
-  std::map<std::string, const WorkerDevices*> by_name;
-  for (const WorkerDevices& worker : workers) by_name.emplace(worker.name, &worker);
-  for (const WorkerDevices& worker : workers) {
-    if (!worker.facts) continue;
-    for (const auto& [peer, map] : worker.facts->maps) {
-      const auto found = by_name.find(peer);
-      if (found == by_name.end()) {
-        std::string names;
-        for (size_t i = 0; i < workers.size() && i < kWorkerNamesMax; ++i) {
-          names += (i == 0 ? "" : ", ") + workers[i].name;
-        }
-        if (workers.size() > kWorkerNamesMax) names += fmt::format(" and {} more", workers.size() - kWorkerNamesMax);
-        return fmt::format("Options::device_maps of {} names \"{}\", and there is no such worker; there are {}",
-                           worker.name, peer, names);
-      }
-      for (const auto& [source, target] : map) {
-        if (std::string problem = problem_of_target(worker, *found->second, source, target); !problem.empty()) {
-          return problem;
-        }
-      }
-    }
-  }
-  return {};
 }
 
 }  // namespace holdfast

@@ -41,13 +41,12 @@ Devices& Devices::of(CallHost& host) {
 
 Devices::Devices(Node& node, Host& host) : host_(host), own_(own_facts(host)), has_maps_(!own_.maps.empty()) {
   if (host.options_if_any() == nullptr) return;
-  Bytes traits = wire::encode_message({}, own_).body;
-  if (traits.size() > kTraitsBytesMax) {
+  if (const size_t bytes = wire::encode_message({}, own_).body.size(); bytes > kDeviceFactsBytesMax) {
     throw_failure({.code = Code::invalid_argument,
-                   .message = fmt::format("Options::device_maps takes {} bytes, over the limit of {}", traits.size(),
-                                          kTraitsBytesMax)});
+                   .message = fmt::format("Options::device_maps takes {} bytes, over the limit of {}", bytes,
+                                          kDeviceFactsBytesMax)});
   }
-  node.set_traits(std::move(traits), has_maps_, *this);
+  node.set_devices(own_, *this);
   find_used();
 }
 
@@ -64,31 +63,11 @@ Status Devices::on_message(Step&, const WorkerPtr&, Message) {
   return Failure{.code = Code::corrupt, .message = "a message for something that has none"};
 }
 
-Status Devices::on_traits(Step&, const std::vector<WorkerTraits>& workers) {
+void Devices::on_device_maps(Step&, const std::vector<PeerDeviceMap>& maps) {
   std::lock_guard lock(mutex_);
-  for (const WorkerTraits& worker : workers) {
-    Other& other = others_[worker.rank];
-    other = {.id = worker.id(), .devices = {.name = worker.name, .facts = std::nullopt}};
-    if (worker.traits.empty()) continue;
-    wire::Reader reader(worker.traits);
-    DeviceFacts facts;
-    wire::decode(reader, facts);
-    reader.finish();
-    if (reader.ok() && !are_known(facts)) reader.fail("a device of unknown number");
-    if (!reader.ok()) {
-      return Failure{.code = Code::corrupt,
-                     .message = fmt::format("what {} says of its devices: {}", worker.name, reader.error())};
-    }
-    other.devices.facts = std::move(facts);
-  }
+  for (const PeerDeviceMap& each : maps) maps_for_us_[each.rank] = each;
   has_maps_ = true;
   find_used();
-  std::vector<WorkerDevices> all;
-  for (const auto& [rank, other] : others_) all.push_back(other.devices);
-  if (std::string problem = problem_of_maps(all); !problem.empty()) {
-    return Failure{.code = Code::invalid_argument, .message = std::move(problem)};
-  }
-  return {};
 }
 
 void Devices::find_used() {
@@ -97,12 +76,8 @@ void Devices::find_used() {
   for (const auto& [peer, map] : own_.maps) {
     for (const auto& [source, target] : map) used_.insert(source);
   }
-  if (others_.empty()) return;
-  for (const auto& [rank, other] : others_) {
-    if (!other.devices.facts) continue;
-    const auto found = other.devices.facts->maps.find(host_.self()->name);
-    if (found == other.devices.facts->maps.end()) continue;
-    for (const auto& [source, target] : found->second) used_.insert(target);
+  for (const auto& [rank, peer] : maps_for_us_) {
+    for (const auto& [source, target] : peer.map) used_.insert(target);
   }
 }
 
@@ -114,12 +89,9 @@ std::optional<DevicePlace> Devices::by_own_map(DevicePlace place, const WorkerIn
 }
 
 std::optional<DevicePlace> Devices::by_map_of(const WorkerInfo& other, DevicePlace place) const {
-  const auto found = others_.find(other.rank);
-  if (found == others_.end() || found->second.id != other.id() || !found->second.devices.facts) return std::nullopt;
-  const auto& maps = found->second.devices.facts->maps;
-  const auto map = maps.find(host_.self()->name);
-  if (map == maps.end()) return std::nullopt;
-  for (const auto& [source, target] : map->second) {
+  const auto found = maps_for_us_.find(other.rank);
+  if (found == maps_for_us_.end() || found->second.id() != other.id()) return std::nullopt;
+  for (const auto& [source, target] : found->second.map) {
     if (target == place) return source;
   }
   return std::nullopt;

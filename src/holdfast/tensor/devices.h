@@ -1,7 +1,7 @@
 // Devices: which devices one worker's tensors may go to and come from, by Options::device_maps; and the DeviceMovers
 // that take them there. One in each worker, reached like a protocol but without messages of its own: what others have
-// to know travels in the job's JOIN and READY as traits (cluster/messages.h). Any thread, unless a method says
-// otherwise. A worker that is lost stays in the table until another takes its rank.
+// to know travels in the job's JOIN and READY (docs/protocol.md, "Device maps"). Any thread, unless a method says
+// otherwise. The map of a worker that is lost stays until one that takes its rank has a map.
 #pragma once
 
 #include <atomic>
@@ -44,15 +44,10 @@ class Devices final : public Protocol {
 
   // Protocol. Under the driver's lock.
   Status on_message(Step& step, const WorkerPtr& from, Message message) override;
-  Status on_traits(Step& step, const std::vector<WorkerTraits>& workers) override;
+  void on_device_maps(Step& step, const std::vector<PeerDeviceMap>& maps) override;
   bool idle() const override { return true; }
 
  private:
-  struct Other {
-    WorkerId id;
-    WorkerDevices devices;
-  };
-
   // With mutex_ held.
   std::optional<DevicePlace> by_own_map(DevicePlace place, const WorkerInfo& to) const;
   std::optional<DevicePlace> by_map_of(const WorkerInfo& other, DevicePlace place) const;
@@ -62,7 +57,8 @@ class Devices final : public Protocol {
   DeviceFacts own_;                     // constant
   std::atomic<bool> has_maps_ = false;  // this worker's, or others'; without any nothing below is looked at
   mutable std::mutex mutex_;
-  std::map<Rank, Other> others_;        // all, this worker among them, if anybody has a map
+  // Of others, and perhaps this worker itself, for this one.
+  std::map<Rank, PeerDeviceMap> maps_for_us_;
   std::set<DevicePlace> used_;          // that tensors may come to
   std::deque<CopyToDevice> under_way_;  // copies that may not have run: they read memory of ours
 };
