@@ -41,7 +41,7 @@ MakeContext ContextState::maker(Host& host, const WorkerPtr& creator) {
 }
 
 std::shared_ptr<ContextState> ContextState::current() {
-  return std::static_pointer_cast<ContextState>(current_ambient().flow);
+  return std::static_pointer_cast<ContextState>(current_flow());
 }
 
 std::shared_ptr<PassGraph> ContextState::begin_pass(const PassInfo& pass) {
