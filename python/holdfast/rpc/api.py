@@ -209,6 +209,9 @@ def _run_late(delay_s, key):
 
 
 def _start_remote(info, callee, name, args, kwargs, timeout):
+    if type(callee) is serve.ScriptFunction:
+        callee.keep = True
+
     def start(callee):
         if state._agent.fails_to_itself(info, "REMOTE_CALL"):
             return RRef._of(state._agent.worker.never_made(info.id, "REMOTE_CALL to itself failed by fault injection"))

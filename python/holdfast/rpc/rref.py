@@ -86,6 +86,10 @@ class RRef(Generic[T]):
                 f"For {self._text()}, can't call localValue() on user {state.current_agent().info}. "
                 f"Call it on owner {self.owner()}"
             )
+        value = self._kept_value()
+        return value.python() if type(value) is _core.ScriptValue else value
+
+    def _kept_value(self):
         failed, value = state.with_rref_errors(self._ref.local_value)
         if failed:
             raise internal.exception_from(value)

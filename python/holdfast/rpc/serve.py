@@ -35,16 +35,18 @@ class Builtin:
 
 
 class ScriptFunction:
-    """A TorchScript function as a callee: by its qualified name in the callee's program."""
+    """A TorchScript function as a callee: by its qualified name in the callee's program. ``keep``: its result stays
+    there, with an RRef to it."""
 
-    __slots__ = ("name", "is_async")
+    __slots__ = ("name", "is_async", "keep")
 
-    def __init__(self, name, is_async):
+    def __init__(self, name, is_async, keep=False):
         self.name = name
         self.is_async = is_async
+        self.keep = keep
 
     def __reduce__(self):
-        return ScriptFunction, (self.name, self.is_async)
+        return ScriptFunction, (self.name, self.is_async, self.keep)
 
     @property
     def _wrapped_async_rpc_function(self):
@@ -56,8 +58,9 @@ class ScriptFunction:
         function = torch.jit._state._python_cu.find_function(self.name)
         if function is None:
             raise RuntimeError(f"attempted to get undefined function {self.name.rpartition('.')[2]}")
-        if any(isinstance(arg, RRef) for arg in (*args, *kwargs.values())):
-            return _core.run_script_function(self.name, tuple(args), kwargs)
+        keep = self.keep and not self.is_async
+        if keep or any(isinstance(arg, RRef) for arg in (*args, *kwargs.values())):
+            return _core.run_script_function(self.name, tuple(args), kwargs, keep)
         return function(*args, **kwargs)
 
 
@@ -158,7 +161,7 @@ def finish(future):
 def pack(value, failed):
     """A result as it is sent, and whether it is an exception; if it cannot be sent, the reason is."""
     try:
-        return *internal.pack(value), failed
+        return *internal.pack(value.python() if type(value) is _core.ScriptValue else value), failed
     except Exception as error:
         return *internal.pack(_describe(error)), True
 
