@@ -3,7 +3,7 @@
 #undef USE_RPC  // or the next header brings torch's own rpc along
 #include <torch/csrc/jit/python/pybind_utils.h>
 
-#include "worker.h"
+#include "futures.h"
 
 namespace holdfast::python {
 
@@ -21,13 +21,68 @@ class RaisedLater : public std::exception {
   std::string text_;
 };
 
-void fail_future(const std::shared_ptr<torch::jit::PythonFutureWrapper>& future, const py::object& exception) {
-  auto error = std::make_exception_ptr(RaisedLater(exception));
+// A value that becomes a Python object when the first one asks for it.
+class LateObject final : public c10::ivalue::PyObjectHolder {
+ private:
+  template <class F>
+  auto with_object(F&& f) {
+    py::gil_scoped_acquire gil;
+    const c10::IValue value = value_of_object(py::reinterpret_borrow<py::object>(getPyObject()));
+    return f(*value.toPyObjectHolder());
+  }
+
+ public:
+  explicit LateObject(std::function<py::object()> make) : make_(std::move(make)) {}
+
+  // With the GIL, which guards both members. What is made may let go of it meanwhile, and be made twice.
+  PyObject* getPyObject() override {
+    if (!object_) {
+      py::object made = std::function(make_)();
+      if (!object_) object_ = Held(std::move(made));
+      make_ = nullptr;
+    }
+    return object_.get().ptr();
+  }
+  c10::InferredType tryToInferType() override {
+    return with_object([](auto& holder) { return holder.tryToInferType(); });
+  }
+  c10::IValue toIValue(const c10::TypePtr& type, c10::optional<int32_t> count) override {
+    return with_object([&](auto& holder) { return holder.toIValue(type, count); });
+  }
+  std::string toStr() override {
+    return with_object([](auto& holder) { return holder.toStr(); });
+  }
+  std::vector<at::Tensor> extractTensors() override {
+    return with_object([](auto& holder) { return holder.extractTensors(); });
+  }
+
+ private:
+  std::function<py::object()> make_;
+  Held object_;
+};
+
+void fail_future(const py::object& future, const py::object& exception) {
+  const TorchFuture torchs = torch_future(future);
+  auto error = raised_later(exception);
   py::gil_scoped_release release;
-  future->fut->setError(std::move(error));
+  torchs->setError(std::move(error));
 }
 
 }  // namespace
+
+TorchFuture torch_future(const py::object& future) {
+  return future.cast<std::shared_ptr<torch::jit::PythonFutureWrapper>>()->fut;
+}
+
+c10::IValue value_of_object(py::object object) {
+  return torch::jit::toIValue(std::move(object), c10::PyObjectType::get());
+}
+
+c10::IValue late_object(std::function<py::object()> make) {
+  return c10::intrusive_ptr<c10::ivalue::PyObjectHolder>(c10::make_intrusive<LateObject>(std::move(make)));
+}
+
+std::exception_ptr raised_later(const py::object& exception) { return std::make_exception_ptr(RaisedLater(exception)); }
 
 void bind_futures(py::module_& module) {
   py::register_exception_translator([](std::exception_ptr thrown) {

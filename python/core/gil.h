@@ -30,14 +30,18 @@ class KeptThreadState {
   PyThreadState* state_;
 };
 
+// While the interpreter runs. This thread is one that Python knows from now on.
+inline void keep_thread_state() {
+  if (PyGILState_GetThisThreadState() != nullptr) return;
+  thread_local std::optional<KeptThreadState> kept;
+  kept.emplace();
+}
+
 class Gil {
  public:
   // While the interpreter runs.
   Gil() {
-    if (PyGILState_GetThisThreadState() == nullptr) {
-      thread_local std::optional<KeptThreadState> kept;
-      kept.emplace();
-    }
+    keep_thread_state();
     state_ = PyGILState_Ensure();
   }
   ~Gil() { PyGILState_Release(state_); }

@@ -3,8 +3,6 @@
 #include <atomic>
 #include <optional>
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <holdfast/tensor/operators.h>
 
 #include "delivery.h"
@@ -34,15 +32,6 @@ c10::IValue python_operator(const std::string& name, const CallArguments& argume
   return result;
 }
 
-std::optional<c10::IValue> simple_value(py::handle object) {
-  if (object.is_none()) return c10::IValue();
-  if (THPVariable_CheckExact(object.ptr())) return c10::IValue(object.cast<at::Tensor>());
-  if (PyBool_Check(object.ptr())) return c10::IValue(object.cast<bool>());
-  if (PyLong_CheckExact(object.ptr())) return c10::IValue(object.cast<int64_t>());
-  if (PyFloat_CheckExact(object.ptr())) return c10::IValue(object.cast<double>());
-  return std::nullopt;
-}
-
 std::optional<CallArguments> simple_arguments(const py::tuple& args, const py::dict& kwargs) {
   if (args.empty()) return std::nullopt;
   CallArguments arguments;
@@ -57,28 +46,6 @@ std::optional<CallArguments> simple_arguments(const py::tuple& args, const py::d
     arguments.keyword.emplace_back(name.cast<std::string>(), std::move(*value));
   }
   return arguments;
-}
-
-py::object object_of(const c10::IValue& value) {
-  if (value.isTensor()) return py::cast(value.toTensor());
-  if (value.isBool()) return py::bool_(value.toBool());
-  if (value.isInt()) return py::int_(value.toInt());
-  if (value.isDouble()) return py::float_(value.toDouble());
-  if (value.isTuple()) {
-    const auto& elements = value.toTupleRef().elements();
-    py::tuple tuple(elements.size());
-    for (size_t i = 0; i < elements.size(); ++i) tuple[i] = object_of(elements[i]);
-    return tuple;
-  }
-  if (value.isList()) {
-    py::list list;
-    for (const c10::IValue& item : value.toListRef()) list.append(object_of(item));
-    return list;
-  }
-  if (value.isNone()) return py::none();
-  if (value.isString()) return py::str(value.toStringRef());
-  throw_failure({.code = Code::invalid_argument,
-                 .message = "an operator gave a " + value.tagKind() + ", which Python does not get from a call"});
 }
 
 py::object not_simple() { return py::reinterpret_borrow<py::object>(Py_NotImplemented); }
@@ -98,13 +65,13 @@ py::object call_op(const WorkerHandle& handle, int rank, const std::string& name
 
 // False: the arguments are not simple, and nothing was done.
 bool call_op_async(const WorkerHandle& handle, int rank, const std::string& name, const py::tuple& args,
-                   const py::dict& kwargs, double timeout_s, py::object deliver) {
+                   const py::dict& kwargs, double timeout_s, const py::object& future, py::object convert) {
   std::optional<CallArguments> arguments = simple_arguments(args, kwargs);
   if (!arguments) return false;
-  Held held(std::move(deliver));
+  Delivery delivery(torch_future(future), std::move(convert));
   py::gil_scoped_release release;
-  deliver_to(handle.peer(rank, timeout_s).async<python_operator>(name, *arguments), std::move(held),
-             [](const c10::IValue& value) { return object_of(value); });
+  deliver_to(handle.peer(rank, timeout_s).async<python_operator>(name, *arguments), std::move(delivery));
+  arguments.reset();
   return true;
 }
 

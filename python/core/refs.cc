@@ -9,26 +9,19 @@ namespace holdfast::python {
 
 namespace {
 
-py::tuple fetch(const Ref& ref, double timeout_s) {
-  Pickled result;
+py::object fetch(const Ref& ref, double timeout_s) {
+  Packed result;
   {
     py::gil_scoped_release release;
     result = ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_fetch>().take();
   }
-  return to_python(std::move(result));
+  return result_from(result);
 }
 
-void fetch_async(const Ref& ref, double timeout_s, py::object deliver) {
-  Held held(std::move(deliver));
+void wait_async(const Ref& ref, double timeout_s, const py::object& future) {
+  Delivery delivery(torch_future(future));
   py::gil_scoped_release release;
-  deliver_to(ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_fetch>(), std::move(held), to_python);
-}
-
-void wait_async(const Ref& ref, double timeout_s, py::object deliver) {
-  Held held(std::move(deliver));
-  py::gil_scoped_release release;
-  deliver_to(ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_wait>(), std::move(held),
-             [] { return py::none(); });
+  deliver_to(ref.rref.with_timeout(duration_of(timeout_s)).fetch_with<python_wait>(), std::move(delivery));
 }
 
 // (failed, value)
@@ -67,7 +60,6 @@ void bind_refs(py::module_& module) {
           "confirmed_by_owner", [](const Ref& ref) { return ref.rref.confirmed_by_owner(); },
           py::call_guard<py::gil_scoped_release>())
       .def("fetch", &fetch)
-      .def("fetch_async", &fetch_async)
       .def("wait_async", &wait_async)
       .def("local_value", &local_value)
       .def("__eq__", [](const Ref& a, const Ref& b) { return a.rref == b.rref; })

@@ -28,6 +28,12 @@ ScriptHandlers& script_handlers() {
   return *handlers;
 }
 
+// A list or dict that a script has made and that stays here, with an RRef to it: as it is, so that whatever script gets
+// it changes the same one. Python gets copies.
+struct ScriptValue {
+  c10::IValue value;
+};
+
 class ScriptRRef final : public c10::RRefInterface {
  public:
   ScriptRRef(const py::object& rref, c10::TypePtr type)
@@ -48,13 +54,16 @@ class ScriptRRef final : public c10::RRefInterface {
   py::object python() const { return rref_.get(); }
 
   c10::IValue to_here(double timeout_s) const {
+    if (is_owner_) return local_value();
     py::gil_scoped_acquire gil;
     return jit::toIValue(rref_.get().attr("to_here")(timeout_s), type_);
   }
   c10::IValue local_value() const {
     py::gil_scoped_acquire gil;
     if (!is_owner_) throw std::runtime_error("Can't call RRef.local_value() on a non-owner RRef.");
-    return jit::toIValue(rref_.get().attr("local_value")(), type_);
+    const py::object value = rref_.get().attr("_kept_value")();
+    if (py::isinstance<ScriptValue>(value)) return value.cast<const ScriptValue&>().value;
+    return jit::toIValue(value, type_);
   }
 
  private:
@@ -179,8 +188,8 @@ jit::Operation call_remote(const jit::Node* node) {
   };
 }
 
-// A TorchScript function of this program, some of whose arguments are our RRefs.
-py::object run_script_function(const std::string& name, const py::tuple& args, const py::dict& kwargs) {
+// A TorchScript function of this program, some of whose arguments are our RRefs, or whose result stays here (`keep`).
+py::object run_script_function(const std::string& name, const py::tuple& args, const py::dict& kwargs, bool keep) {
   jit::Function* function = jit::get_python_cu()->find_function(c10::QualifiedName(name));
   if (function == nullptr) throw std::runtime_error("attempted to get undefined function " + name);
   const auto& parameters = function->getSchema().arguments();
@@ -201,6 +210,7 @@ py::object run_script_function(const std::string& name, const py::tuple& args, c
     py::gil_scoped_release release;
     result = (*function)(std::move(stack));
   }
+  if (keep && (result.isList() || result.isGenericDict())) return py::cast(ScriptValue{std::move(result)});
   return to_python(std::move(result));
 }
 
@@ -271,6 +281,9 @@ void install_script_operators(py::object call, py::object remote, py::object get
 }  // namespace
 
 void bind_script_ops(py::module_& module) {
+  py::class_<ScriptValue>(module, "ScriptValue").def("python", [](const ScriptValue& self) {
+    return jit::toPyObject(self.value);
+  });
   module.def("install_script_operators", &install_script_operators);
   module.def("run_script_function", &run_script_function);
 }

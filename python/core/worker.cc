@@ -179,27 +179,30 @@ Peer WorkerHandle::peer(int rank, double timeout_s) const {
   return peers_.try_emplace(rank, peer).first->second.with_timeout(duration_of(timeout_s));
 }
 
-py::tuple WorkerHandle::call(int rank, const py::tuple& parts, double timeout_s) const {
-  Pickled pickled = pickled_from(parts);
-  Pickled result;
+py::object WorkerHandle::call(int rank, const py::object& function, const py::object& args, const py::object& kwargs,
+                              double timeout_s) const {
+  const Packed call = pack_call(function, args, kwargs);
+  Packed result;
   {
     py::gil_scoped_release release;
-    result = peer(rank, timeout_s).call<python_call>(pickled);
+    result = peer(rank, timeout_s).call<python_call>(call);
   }
-  return to_python(std::move(result));
+  return result_from(result);
 }
 
-void WorkerHandle::call_async(int rank, const py::tuple& parts, double timeout_s, py::object deliver) const {
-  Pickled pickled = pickled_from(parts);
-  Held held(std::move(deliver));
+void WorkerHandle::call_async(int rank, const py::object& function, const py::object& args, const py::object& kwargs,
+                              double timeout_s, const py::object& future, py::object convert) const {
+  const Packed call = pack_call(function, args, kwargs);
+  Delivery delivery(torch_future(future), std::move(convert));
   py::gil_scoped_release release;
-  deliver_to(peer(rank, timeout_s).async<python_call>(pickled), std::move(held), to_python);
+  deliver_to(peer(rank, timeout_s).async<python_call>(call), std::move(delivery));
 }
 
-Ref WorkerHandle::remote(int rank, const py::tuple& parts, double timeout_s) const {
-  Pickled pickled = pickled_from(parts);
+Ref WorkerHandle::remote(int rank, const py::object& function, const py::object& args, const py::object& kwargs,
+                         double timeout_s) const {
+  const Packed call = pack_call(function, args, kwargs);
   py::gil_scoped_release release;
-  return {peer(rank, timeout_s).remote<python_remote>(pickled)};
+  return {peer(rank, timeout_s).remote<python_remote>(call)};
 }
 
 Ref WorkerHandle::own(py::object value) const {
@@ -278,14 +281,16 @@ void bind_worker(py::module_& module) {
       .def("stop", &WorkerHandle::stop)
       .def("counts", &counts);
 
-  module.def("set_handlers",
-             [](py::object run, py::object keep, py::object finish_run, py::object finish_keep, py::object pack) {
-               set_handlers({.run = Held(std::move(run)),
-                             .keep = Held(std::move(keep)),
-                             .finish_run = Held(std::move(finish_run)),
-                             .finish_keep = Held(std::move(finish_keep)),
-                             .pack = Held(std::move(pack))});
-             });
+  module.def("set_handlers", [](py::object run, py::object run_named, py::object finish, py::object pack_call,
+                                py::object pack, py::object unpack) {
+    set_handlers({.run = Held(std::move(run)),
+                  .run_named = Held(std::move(run_named)),
+                  .finish = Held(std::move(finish)),
+                  .pack_call = Held(std::move(pack_call)),
+                  .pack = Held(std::move(pack)),
+                  .unpack = Held(std::move(unpack))});
+  });
+  module.def("allow_plain", &allow_plain);
 }
 
 }  // namespace holdfast::python

@@ -1,5 +1,5 @@
-// WorkerHandle: the Worker of this process, as the Python package uses it. Calls go by rank and carry pickled values;
-// everything that may block runs without the GIL.
+// WorkerHandle: the Worker of this process, as the Python package uses it. Calls go by rank; everything that may
+// block runs without the GIL.
 #pragma once
 
 #include <memory>
@@ -29,9 +29,14 @@ class WorkerHandle {
   // With that timeout in seconds; 0: none.
   Peer peer(int rank, double timeout_s) const;
 
-  py::tuple call(int rank, const py::tuple& pickled, double timeout_s) const;
-  void call_async(int rank, const py::tuple& pickled, double timeout_s, py::object deliver) const;
-  Ref remote(int rank, const py::tuple& pickled, double timeout_s) const;
+  // function(*args, **kwargs) there; with the GIL.
+  py::object call(int rank, const py::object& function, const py::object& args, const py::object& kwargs,
+                  double timeout_s) const;
+  // Completes the torch future with the result, or with what convert(result) gives, if that is not None.
+  void call_async(int rank, const py::object& function, const py::object& args, const py::object& kwargs,
+                  double timeout_s, const py::object& future, py::object convert) const;
+  Ref remote(int rank, const py::object& function, const py::object& args, const py::object& kwargs,
+             double timeout_s) const;
   Ref own(py::object value) const;
   // A reference to something on that worker whose creation is not even tried.
   Ref never_made(int rank, const std::string& why) const;

@@ -1,5 +1,6 @@
 """Tests of what the package has beyond the interface of torch.distributed.rpc, and of what that suite does not reach."""
 import asyncio
+import collections
 import ctypes
 import os
 import pathlib
@@ -19,6 +20,21 @@ from workers import free_port, with_workers
 
 def add(a, b):
     return a + b
+
+
+def echo(value):
+    return value
+
+
+def are_one(a, b):
+    return a is b
+
+
+def divmod_of(a, b):
+    return divmod(a, b)
+
+
+Point = collections.namedtuple("Point", ["x", "y"])
 
 
 def pid():
@@ -66,6 +82,44 @@ class PackageTest(unittest.TestCase):
         self.assertEqual([counter.rpc_sync().step() for _ in range(3)], [1, 2, 3])
         self.assertIn("worker1", counter._repr_html_())
         del counter
+
+    @with_workers(2)
+    def test_values_arrive_as_they_are(self):
+        # Those that the core sends by itself, and those that are pickled, for one reason or another.
+        values = [None, True, 7, -(1 << 63), 1.5, "text", "", (), (1, ("a", None, (False, 2.5)))]
+        values += [1 << 63, "\ud800", b"bytes", 2j, [1], {"a": (1, 2)}, Point(1, 2), tuple(range(100)), (1, [2]), add]
+        for value in values:
+            calls = (
+                rpc.rpc_sync("worker1", echo, args=(value,)),
+                rpc.rpc_sync("worker1", echo, kwargs={"value": value}),
+                rpc.rpc_async("worker1", echo, args=(value,)).wait(),
+                rpc.rpc_async("worker1", echo, args=[value]).then(lambda future: future.value()).wait(),
+                rpc.remote("worker1", echo, args=(value,)).to_here(),
+            )
+            for result in calls:
+                self.assertEqual(result, value)
+                self.assertIs(type(result), type(value))
+        matrix = torch.arange(6.0).reshape(2, 3)
+        for tensor in (matrix, matrix.t(), matrix[:, 1], torch.nn.Parameter(matrix), torch.ones(2).to_sparse()):
+            for result in (
+                rpc.rpc_sync("worker1", echo, args=(tensor,)),
+                rpc.rpc_async("worker1", echo, args=((tensor,),)).wait()[0],
+            ):
+                self.assertTrue(torch.equal(result.to_dense(), tensor.to_dense()))
+                self.assertEqual((type(result), result.layout), (type(tensor), tensor.layout))
+                if tensor.layout is torch.strided:
+                    self.assertEqual(result.stride(), tensor.stride())
+        self.assertTrue(rpc.rpc_sync("worker1", are_one, args=(matrix, matrix)))
+
+    @with_workers(2)
+    def test_other_picklers_are_used_for_plain_values_too(self):
+        class Swapping:
+            def serialize(self, call):
+                return internal.serialize(internal.PythonUDF(call.func, tuple(reversed(call.args)), call.kwargs))
+
+        with rpc.api._use_rpc_pickler(Swapping()):
+            self.assertEqual(rpc.rpc_sync("worker1", divmod_of, args=(2, 7)), (3, 1))
+        self.assertEqual(rpc.rpc_sync("worker1", divmod_of, args=(7, 2)), (3, 1))
 
     @with_workers(2)
     def test_futures_can_be_awaited(self):
@@ -126,9 +180,10 @@ class PackageTest(unittest.TestCase):
                 secret.pickle_allowed("", launched=False)
         serve.install(rpc.WorkerInfo("worker0", 0), pickle_allowed=False)
         serve.start()
-        failed, error = serve.keep(*internal.pack((add, (1, 2), {})))
-        self.assertTrue(failed)
-        self.assertIn("does not decode pickles", error.msg)
+        pickled = internal.pack((add, (1, 2), {}))
+        for outcome, error in (serve.run(*pickled), serve.run_named(__name__, "add", (1, 2))):
+            self.assertEqual(outcome, serve._FAILED)
+            self.assertIn("does not decode pickles", error.msg)
 
     def test_pickles_are_for_those_who_prove_themselves(self):
         with mock.patch.dict(os.environ, {"HOLDFAST_SECURITY": "plain"}):

@@ -40,11 +40,15 @@ def _reset_current_rpc_agent():
     state.set_agent(None)
 
 
+def _check_initialized():
+    if state._agent is None:
+        raise RuntimeError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")
+
+
 def _require_initialized(func):
     @functools.wraps(func)
     def wrapper(*args, **kwargs):
-        if state._agent is None:
-            raise RuntimeError("RPC has not been initialized. Call torch.distributed.rpc.init_rpc first.")
+        _check_initialized()
         return func(*args, **kwargs)
 
     return wrapper
@@ -55,16 +59,20 @@ def _use_rpc_pickler(rpc_pickler):
     """Calls inside the block are pickled by another pickler."""
     global _default_pickler
     _default_pickler = rpc_pickler
+    internal.allow_plain(rpc_pickler)
     try:
         yield
     finally:
         _default_pickler = _internal_rpc_pickler
+        internal.allow_plain()
 
 
 # ---- calls
 
 
 def _to_worker_info(to) -> WorkerInfo:
+    if type(to) is str and (info := state.current_agent()._infos.get(to)) is not None:
+        return info
     if isinstance(to, WorkerInfo):
         return to
     if isinstance(to, (str, int)):
@@ -113,32 +121,26 @@ def _check_script_arguments(callee, args):
 
 
 def _pack_call(func, args, kwargs):
+    """What the core sends if the call is not a plain one."""
     _check_script_arguments(func, args)
     if _default_pickler is _internal_rpc_pickler:
         return internal.pack((func, args or (), kwargs or {}))  # a plain tuple is less to write and to read
     return internal.pack(PythonUDF(func, args or (), kwargs or {}), _default_pickler)
 
 
-def _result(parts):
-    result = internal.unpack(*parts)
-    if type(result) is internal.RemoteException:
-        raise internal.exception_from(result)
-    return result
-
-
-def _check_callable(func):
+def _check_call(func):
+    _check_initialized()
     if not callable(func):
         raise TypeError(f"{func!r} cannot be called")
 
 
-@_require_initialized
 def rpc_sync(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     """Runs ``func(*args, **kwargs)`` on worker ``to`` (its name, id or WorkerInfo) and returns the result.
 
     ``func`` is a function that both programs have under the same name, an operator of torch, or a TorchScript function.
     What it raises is raised here, with the remote traceback in its text. ``timeout`` is in seconds; 0: none.
     """
-    _check_callable(func)
+    _check_call(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
     if profiling.calls_recorded():
@@ -149,50 +151,43 @@ def rpc_sync(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
         )
         if result is not NotImplemented:
             return result
-    parts = _pack_call(callee, args, kwargs)
-    return _result(state._agent.worker.call(info.id, parts, state.timeout_of(timeout)))
+    return state._agent.worker.call(info.id, callee, args or (), kwargs, state.timeout_of(timeout))
 
 
-def _start(info, callee, args, kwargs, timeout, convert=_result):
+def _start(info, callee, args, kwargs, timeout, convert=None):
     future = Future()
+    worker, timeout = state._agent.worker, state.timeout_of(timeout)
     if type(callee) is serve.Builtin:
-        deliver = state.delivery(future, lambda value: value)
-        worker = state._agent.worker
-        if _core.call_op_async(
-            worker, info.id, callee.name, tuple(args or ()), kwargs or {}, state.timeout_of(timeout), deliver
-        ):
+        if _core.call_op_async(worker, info.id, callee.name, tuple(args or ()), kwargs or {}, timeout, future, convert):
             return future
-    parts = _pack_call(callee, args, kwargs)
-    state._agent.worker.call_async(info.id, parts, state.timeout_of(timeout), state.delivery(future, convert))
+    worker.call_async(info.id, callee, args or (), kwargs, timeout, future, convert)
     return future
 
 
 def _start_recorded(mode, name, info, callee, args, kwargs, timeout):
     def start(callee, add):
-        return _start(info, callee, args, kwargs, timeout, lambda parts: add(_result(parts)))
+        return _start(info, callee, args, kwargs, timeout, add)
 
     return profiling.call(mode, name, info, callee, start)
 
 
-@_require_initialized
 def rpc_async(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     """The same as ``rpc_sync``, without waiting: returns a future, which can be waited for or awaited."""
-    _check_callable(func)
+    _check_call(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
     if profiling.calls_recorded():
         future = _start_recorded(RPCExecMode.ASYNC, name, info, callee, args, kwargs, timeout)
     else:
         future = _start(info, callee, args, kwargs, timeout)
-    if hasattr(_thread_local_var, "future_list"):
+    if "future_list" in _thread_local_var.__dict__:  # hasattr() takes its time to say no
         _thread_local_var.future_list.append(future)
     return future
 
 
-@_require_initialized
 def remote(to, func, args=None, kwargs=None, timeout=UNSET_RPC_TIMEOUT):
     """Runs ``func(*args, **kwargs)`` on worker ``to`` and leaves the result there; returns an RRef to it at once."""
-    _check_callable(func)
+    _check_call(func)
     info = _to_worker_info(to)
     callee, name = _callee(func)
     delay_s = state._agent.delay_to_itself(info, "REMOTE_CALL")
@@ -214,11 +209,15 @@ def _run_late(delay_s, key):
 
 
 def _start_remote(info, callee, name, args, kwargs, timeout):
+    if type(callee) is serve.ScriptFunction:
+        callee.keep = True
+
     def start(callee):
         if state._agent.fails_to_itself(info, "REMOTE_CALL"):
             return RRef._of(state._agent.worker.never_made(info.id, "REMOTE_CALL to itself failed by fault injection"))
-        parts = _pack_call(callee, args, kwargs)
-        return RRef._of(state._agent.worker.remote(info.id, parts, state.timeout_of(timeout)))
+        return RRef._of(
+            state._agent.worker.remote(info.id, callee, args or (), kwargs, state.timeout_of(timeout))
+        )
 
     if profiling.calls_recorded():
         return profiling.call_remote(name, info, callee, start)

@@ -6,13 +6,21 @@ import torch
 from .. import _core
 
 
+_Base = torch._C.Future
+
+
 class Future(torch.futures.Future):
     """A ``torch.futures.Future`` that can also be awaited, and whose ``wait()`` never keeps a worker's other calls from
     being served."""
 
+    def __init__(self, *, devices=None):
+        _Base.__init__(self, [torch.device(device) for device in devices] if devices else [])
+
     def wait(self):
+        if self.done():
+            return _Base.wait(self)
         with _core.Blocking():
-            return super().wait()
+            return _Base.wait(self)
 
     def __await__(self):
         loop = asyncio.get_running_loop()

@@ -1,13 +1,17 @@
 """How values are pickled for calls: tensors and references stay outside of the pickle, and travel beside it."""
 import collections
 import copyreg
+import importlib
 import io
 import pickle
+import sys
 import threading
 import traceback
 from enum import Enum
 
 import torch
+
+from .. import _core
 
 # A call as it travels: what to run on the callee.
 PythonUDF = collections.namedtuple("PythonUDF", ["func", "args", "kwargs"])
@@ -80,7 +84,13 @@ def _reduce_script_module(module):
 
 
 class _MissingName(AttributeError):
-    """A pickle names something that this program does not have."""
+    """A call names something that this program does not have."""
+
+
+_MISSING_TEXT = (
+    "Default RPC pickler does not serialize function code: functions that are called must be "
+    "defined under the same name in the caller and in the callee."
+)
 
 
 class _InternalRPCPickler:
@@ -93,6 +103,8 @@ class _InternalRPCPickler:
 
     def _register_reducer(self, obj_class, reducer):
         self._class_reducer_dict.setdefault(obj_class, reducer)
+        if obj_class is torch.Tensor:
+            allow_plain()
 
     def _dispatch_table(self):
         # Made again only when somebody has registered something.
@@ -132,10 +144,7 @@ class _InternalRPCPickler:
         try:
             return pickle.loads(binary_data)
         except AttributeError as error:
-            missing = _MissingName(
-                f"{error} Default RPC pickler does not serialize function code: functions that are called must be "
-                "defined under the same name in the caller and in the callee."
-            )
+            missing = _MissingName(f"{error} {_MISSING_TEXT}")
             missing.__cause__ = error
             return missing
         finally:
@@ -183,6 +192,32 @@ def unpack(data, tensors, refs):
         tables.arrived_refs = outer
     if type(value) is _MissingName:
         raise RuntimeError(str(value)) from value.__cause__
+    return value
+
+
+def find_function(module, name):
+    """The function that a caller means by these names."""
+    try:
+        return sys.modules[module].__dict__[name]
+    except KeyError:
+        pass  # not imported yet, or not there
+    try:
+        return getattr(importlib.import_module(module), name)
+    except AttributeError as error:
+        raise RuntimeError(f"{error} {_MISSING_TEXT}") from error
+
+
+def allow_plain(pickler=_internal_rpc_pickler):
+    """Lets the core send plain values without a pickle, if calls are pickled by that pickler, and it has no other ideas
+    about them."""
+    _core.allow_plain(pickler is _internal_rpc_pickler and torch.Tensor not in pickler._class_reducer_dict)
+
+
+def result(data, tensors, refs):
+    """The result of a call; raises what the call has raised."""
+    value = unpack(data, tensors, refs)
+    if type(value) is RemoteException:
+        raise exception_from(value)
     return value
 
 

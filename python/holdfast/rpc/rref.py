@@ -86,6 +86,10 @@ class RRef(Generic[T]):
                 f"For {self._text()}, can't call localValue() on user {state.current_agent().info}. "
                 f"Call it on owner {self.owner()}"
             )
+        value = self._kept_value()
+        return value.python() if type(value) is _core.ScriptValue else value
+
+    def _kept_value(self):
         failed, value = state.with_rref_errors(self._ref.local_value)
         if failed:
             raise internal.exception_from(value)
@@ -96,10 +100,7 @@ class RRef(Generic[T]):
         self._check_usable("Cannot call to_here() on it after deletion.")
         if self._ref.is_owner:
             return self.local_value()
-        parts = state.with_rref_errors(lambda: self._ref.fetch(state.timeout_of(timeout)))
-        result = internal.unpack(*parts)
-        internal._handle_exception(result)
-        return result
+        return state.with_rref_errors(lambda: self._ref.fetch(state.timeout_of(timeout)))
 
     def rpc_sync(self, timeout: float = UNSET_RPC_TIMEOUT):
         """``rref.rpc_sync().method(args)``: runs the method where the value is, and waits for its result."""
@@ -150,7 +151,7 @@ class RRef(Generic[T]):
     def _get_future(self):
         """Done when the value is there, or its creation has failed."""
         future = Future()
-        self._ref.wait_async(state.get_rpc_timeout(), state.delivery(future, lambda _: None))
+        self._ref.wait_async(state.get_rpc_timeout(), future)
         return future
 
     def _set_profiling_future(self, future):

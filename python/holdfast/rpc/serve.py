@@ -35,16 +35,18 @@ class Builtin:
 
 
 class ScriptFunction:
-    """A TorchScript function as a callee: by its qualified name in the callee's program."""
+    """A TorchScript function as a callee: by its qualified name in the callee's program. ``keep``: its result stays
+    there, with an RRef to it."""
 
-    __slots__ = ("name", "is_async")
+    __slots__ = ("name", "is_async", "keep")
 
-    def __init__(self, name, is_async):
+    def __init__(self, name, is_async, keep=False):
         self.name = name
         self.is_async = is_async
+        self.keep = keep
 
     def __reduce__(self):
-        return ScriptFunction, (self.name, self.is_async)
+        return ScriptFunction, (self.name, self.is_async, self.keep)
 
     @property
     def _wrapped_async_rpc_function(self):
@@ -56,8 +58,9 @@ class ScriptFunction:
         function = torch.jit._state._python_cu.find_function(self.name)
         if function is None:
             raise RuntimeError(f"attempted to get undefined function {self.name.rpartition('.')[2]}")
-        if any(isinstance(arg, RRef) for arg in (*args, *kwargs.values())):
-            return _core.run_script_function(self.name, tuple(args), kwargs)
+        keep = self.keep and not self.is_async
+        if keep or any(isinstance(arg, RRef) for arg in (*args, *kwargs.values())):
+            return _core.run_script_function(self.name, tuple(args), kwargs, keep)
         return function(*args, **kwargs)
 
 
@@ -74,7 +77,9 @@ def install(worker_info, pickle_allowed=True):
     global _worker_info, _pickle_allowed, _open
     _worker_info, _pickle_allowed, _open = worker_info, pickle_allowed, False
     _ready.clear()
-    _core.set_handlers(run, keep, finish_run, finish_keep, pack_value)
+    from .api import _pack_call
+
+    _core.set_handlers(run, run_named, finish, _pack_call, pack, internal.result)
 
 
 def set_worker_info(worker_info):
@@ -103,12 +108,13 @@ def _wait_until_ready():
     _open = True
 
 
-def _call(data, tensors, refs):
-    if not _open:
-        _wait_until_ready()
-    func, args, kwargs = internal.unpack(data, tensors, refs)
+# What becomes of a call: its result, what it raised, or a future.
+_VALUE, _FAILED, _LATER = range(3)
+
+
+def _run(func, args, kwargs):
     if type(func) is FunctionType and not func.__dict__ and not profiling._global_records:
-        return func(*args, **kwargs), False  # nothing about it is special
+        return _VALUE, func(*args, **kwargs)  # nothing about it is special
     result = profiling.run(func, args, kwargs)
     if profiling.is_async(func):
         if not isinstance(result, torch._C.Future):
@@ -120,52 +126,44 @@ def _call(data, tensors, refs):
                 "Functions decorated with @rpc.async_function must return a torch.futures.Future object, "
                 f"but got {type(result)}"
             )
-        return result, True
-    return result, False
-
-
-def _pack(value):
-    try:
-        return internal.pack(value)
-    except Exception as error:
-        return internal.pack(_describe(error))
+        return _LATER, result
+    return _VALUE, result
 
 
 def run(data, tensors, refs):
-    """A call that is answered: the packed result, or a future."""
+    """Runs a call that was pickled."""
     try:
-        result, is_async = _call(data, tensors, refs)
+        if not _open:
+            _wait_until_ready()
+        return _run(*internal.unpack(data, tensors, refs))
     except Exception as error:
-        return _pack(_describe(error))
-    return result if is_async else _pack(result)
+        return _FAILED, _describe(error)
 
 
-def keep(data, tensors, refs):
-    """A call whose result stays here: ``(failed, value)``, or a future."""
+def run_named(module, name, args):
+    """Runs a call of the function of that name, with arguments that needed no pickle."""
     try:
-        result, is_async = _call(data, tensors, refs)
+        if not _open:
+            _wait_until_ready()
+        return _run(internal.find_function(module, name), args, {})
     except Exception as error:
-        return True, _describe(error)
-    return result if is_async else (False, result)
+        return _FAILED, _describe(error)
 
 
-def finish_run(future):
+def finish(future):
+    """What became of a call that ended with a future, which is done."""
     try:
-        return _pack(future.value())
+        return _VALUE, future.value()
     except Exception as error:
-        return _pack(_describe(error))
+        return _FAILED, _describe(error)
 
 
-def finish_keep(future):
+def pack(value, failed):
+    """A result as it is sent, and whether it is an exception; if it cannot be sent, the reason is."""
     try:
-        return False, future.value()
+        return *internal.pack(value.python() if type(value) is _core.ScriptValue else value), failed
     except Exception as error:
-        return True, _describe(error)
-
-
-def pack_value(value, failed):
-    """A value that stayed here, for somebody who wants a copy."""
-    return _pack(value)
+        return *internal.pack(_describe(error)), True
 
 
 __all__ = ["Builtin", "PythonUDF", "RemoteException", "ScriptFunction", "install", "set_worker_info", "start"]

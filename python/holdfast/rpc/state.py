@@ -37,28 +37,13 @@ def timeout_of(timeout) -> float:
     return _timeout_sec if timeout is None or timeout == UNSET_RPC_TIMEOUT else float(timeout)
 
 
-def delivery(future, convert):
-    """What the core calls with a result: completes the future."""
-
-    def deliver(parts, error):
-        try:
-            if error is not None:
-                _core.fail_future(future, error)
-                return
-            value = convert(parts)
-        except Exception as raised:
-            _core.fail_future(future, raised)
-        else:
-            future.set_result(value)
-
-    return deliver
-
-
 def with_rref_errors(fetch):
     """Runs what uses a value of another worker. That the value was not made in time is said in words of its own."""
     try:
         return fetch()
     except (_core.Timeout, _core.FaultInjected) as error:
+        if not hasattr(error, "worker"):
+            raise  # not the core's, but what the function there has raised
         raise creation_failed(error) from None
 
 

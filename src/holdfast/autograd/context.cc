@@ -81,14 +81,17 @@ std::shared_ptr<ContextState> create(Host& host) {
 Context::Context(Worker& worker) : Context(worker.host()) {}
 Context::Context(Host& host) : Context(create(host)) {}
 Context::Context(std::shared_ptr<ContextState> state)
-    : ContextRef(state), host_(state->host), previous_(std::exchange(current_ambient().flow, state)) {}
+    : ContextRef(state), host_(state->host), previous_(std::exchange(current_ambient().flow, state)) {
+  if (flow_carrier() != nullptr) carried_ = flow_carrier()->carry(std::move(state));
+}
 
 Context::~Context() {
   current_ambient().flow = std::move(previous_);
+  carried_.reset();
   Backwards::of(host_).end_context(id());
 }
 
-bool has_current_context() { return current_ambient().flow != nullptr; }
+bool has_current_context() { return current_flow() != nullptr; }
 
 ContextRef current_context() {
   std::shared_ptr<ContextState> state = ContextState::current();

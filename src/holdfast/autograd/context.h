@@ -8,7 +8,8 @@
 //   at::Tensor gradient = context.gradient(w);
 //
 // It is current on the thread that made it until it is destroyed, and in everything that is called from there: handlers
-// on other workers, what they call, continuations and coroutines.
+// on other workers, what they call, continuations and coroutines, and what libtorch goes on with on threads of its own
+// (torch::jit::fork, at::launch, a script that waited).
 #pragma once
 
 #include <memory>
@@ -77,6 +78,7 @@ class Context : public ContextRef {
   explicit Context(std::shared_ptr<ContextState> state);
   Host& host_;
   std::shared_ptr<void> previous_;
+  std::shared_ptr<void> carried_;  // by libtorch to its threads, until this is gone
 };
 
 // The context that this work runs in. Throws InvalidArgument if there is none.

@@ -40,9 +40,7 @@ MakeContext ContextState::maker(Host& host, const WorkerPtr& creator) {
   return [&host, creator](const ContextId& id) { return std::make_shared<ContextState>(host, id, creator); };
 }
 
-std::shared_ptr<ContextState> ContextState::current() {
-  return std::static_pointer_cast<ContextState>(current_ambient().flow);
-}
+std::shared_ptr<ContextState> ContextState::current() { return std::static_pointer_cast<ContextState>(current_flow()); }
 
 std::shared_ptr<PassGraph> ContextState::begin_pass(const PassInfo& pass) {
   return std::make_shared<TorchPass>(shared_from_this(), pass, std::vector<Root>());

@@ -2,10 +2,12 @@
 // distributed_gradients_test.cc.
 //
 // Workers have one handler thread here, where not said otherwise: whatever blocks for want of another would hang.
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/allclose.h>
 
 #include <cmath>
+#include <future>
 #include <optional>
 
 #include <holdfast/autograd/distributed_test_support.h>
@@ -18,6 +20,20 @@ testing::AssertionResult is(const Tensor& tensor, double value) {
   if (!tensor.defined()) return testing::AssertionFailure() << "undefined, not " << value;
   if (at::allclose(tensor, at::ones({2}) * value)) return testing::AssertionSuccess();
   return testing::AssertionFailure() << tensor << ", not " << value;
+}
+
+// What f gives on a thread of libtorch's, which a program leaves to it.
+template <class F>
+auto on_torchs_thread(F f) {
+  std::packaged_task<decltype(f())()> task(std::move(f));
+  auto result = task.get_future();
+  at::launch([&] { task(); });
+  return result.get();
+}
+
+Tensor scale_elsewhere(const Tensor& x, double k) {
+  const Peer next = current_worker().peer(0);
+  return on_torchs_thread([&] { return next.call<scale>(x, k); });
 }
 
 // ---- the tests
@@ -221,7 +237,23 @@ TEST_P(BothModes, AContextMadeByACoroutine) {
   AmbientScope scope({.worker = &job_[0], .cancelled = {}, .flow = {}});
   const Future<Tensor> trained = start(train(leaf(5)));
   EXPECT_FALSE(has_current_context());
+  EXPECT_FALSE(on_torchs_thread(has_current_context));
   EXPECT_TRUE(is(trained.get(), 15));
+}
+
+TEST_P(BothModes, LibtorchTakesTheContextToThreadsOfItsOwn) {
+  const Tensor x = leaf();
+  {
+    Context context(job_[0]);
+    const Tensor y = on_torchs_thread([&] { return peer(1).call<scale>(x, 3.0); });
+    // What follows there belongs to it too, and so does what a handler gives to such a thread.
+    const Future<Tensor> z = on_torchs_thread([&] {
+      return peer(1).async<scale>(x, 3.0).then([&](const Tensor& t) { return peer(2).async<scale_elsewhere>(t, 5.0); });
+    });
+    context.backward({(y + z.get()).sum()}, options());
+    EXPECT_TRUE(is(context.gradient(x), 3 + 15));
+  }
+  EXPECT_FALSE(on_torchs_thread(has_current_context));
 }
 
 TEST_P(BothModes, AnotherWorkerThanTheCreatorStartsIt) {

@@ -1,6 +1,8 @@
 // How contexts travel with calls (rpc/flow.h), and how tensors in messages become functions of the graph: a send on one
 // side, a recv on the other. The section is [context, creator, number]; no creator: it is the sender; number 0: nothing
 // was recorded.
+#include <c10/util/ThreadLocalDebugInfo.h>
+
 #include <holdfast/autograd/context.h>
 #include <holdfast/autograd/context_state.h>
 #include <holdfast/rpc/flow.h>
@@ -77,11 +79,40 @@ Status on_tensors_arrived(ReceiveContext& context, ByteView bytes, std::vector<a
   return {};
 }
 
+// What libtorch takes along from thread to thread (at::ThreadLocalState) has a place for debug information of several
+// kinds. The flow is one more kind, with a number that libtorch does not use.
+constexpr auto kFlowInfo = static_cast<c10::DebugInfoKind>(0xf0);
+
+struct FlowInfo final : c10::DebugInfoBase {
+  explicit FlowInfo(std::shared_ptr<void> flow) : flow(std::move(flow)) {}
+  const std::shared_ptr<void> flow;
+};
+
+class TorchThreads final : public FlowCarrier {
+ public:
+  std::shared_ptr<void> carry(std::shared_ptr<void> flow) override {
+    return std::make_shared<c10::DebugInfoGuard>(kFlowInfo, std::make_shared<FlowInfo>(std::move(flow)));
+  }
+  std::shared_ptr<void> carried() override {
+    const auto* info = static_cast<const FlowInfo*>(c10::ThreadLocalDebugInfo::get(kFlowInfo));
+    return info != nullptr ? info->flow : nullptr;
+  }
+  void carry_again(const std::shared_ptr<void>& flow) override {
+    try {
+      while (carried() != flow) c10::ThreadLocalDebugInfo::_pop(kFlowInfo);
+    } catch (const c10::Error&) {
+      // Somebody else's information lies above it, or there is none: then it is not ours to put in order.
+    }
+  }
+};
+
 }  // namespace
 
 bool install() {
   static Hooks hooks;
   set_flow_hooks(hooks);
+  static TorchThreads threads;
+  set_flow_carrier(threads);
   set_on_tensors_arrived(on_tensors_arrived);
   RegisteredProtocol<Backwards>::index();
   return true;

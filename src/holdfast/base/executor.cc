@@ -80,16 +80,18 @@ void Executor::post(Closure work) {
   }
 }
 
-// Call with mutex_ held whenever the queue has grown or running_ has shrunk. Keeps this true: if work is
-// queued, `threads` runners run, or no more can be started. Returns a parked runner that the caller must
-// notify, or nullptr.
+// Call with mutex_ held whenever the queue has grown, running_ has shrunk, or the one that was coming is there.
+// Keeps this true: if work is queued, `threads` runners run, or one is coming, or no more can be started. One at a
+// time comes, and then calls the next if there is still work: of many short closures it may have done them all by
+// itself before another is awake. Returns a parked runner that the caller must notify, or nullptr.
 Executor::Runner* Executor::add_runner() {
-  if (stopping_ || queue_.empty() || running_ >= options_.threads) return nullptr;
+  if (stopping_ || queue_.empty() || running_ >= options_.threads || coming_ != nullptr) return nullptr;
   if (!idle_.empty()) {
     Runner* runner = idle_.back();
     idle_.pop_back();
     runner->awake = true;
     ++running_;
+    coming_ = runner;
     return runner;
   }
   if (running_ + blocked_ < options_.threads_max) start_runner();
@@ -104,6 +106,7 @@ void Executor::start_runner() {
   try {
     runner->thread = std::thread([this, runner] { run(*runner); });
     ++running_;
+    coming_ = runner;
   } catch (const std::system_error&) {
     // No thread to be had. The work stays queued; whichever runner ends its own work first takes it.
   }
@@ -116,7 +119,9 @@ void Executor::run(Runner& self) {
   std::unique_lock lock(mutex_);
   Closure work;
   while (next_work(lock, self, work)) {
+    Runner* woken = add_runner();
     lock.unlock();
+    if (woken != nullptr) woken->wake.notify_one();
     try {
       work();
     } catch (...) {
@@ -145,8 +150,10 @@ bool Executor::park(std::unique_lock<std::mutex>& lock, Runner& self) {
 }
 
 bool Executor::next_work(std::unique_lock<std::mutex>& lock, Runner& self, Closure& work) {
+  if (coming_ == &self) coming_ = nullptr;
   while (!stopping_ && (queue_.empty() || running_ > options_.threads)) {
     if (!park(lock, self)) return false;
+    if (coming_ == &self) coming_ = nullptr;
   }
   if (stopping_) {
     --running_;

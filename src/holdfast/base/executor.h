@@ -81,6 +81,7 @@ class Executor final : private BlockingObserver {
   // Grows only: who wakes one touches it without the lock. Those whose thread has ended are used again.
   std::vector<std::unique_ptr<Runner>> runners_;
   std::vector<Runner*> idle_;  // parked, the last one first to wake: its cache is warm
+  Runner* coming_ = nullptr;   // was woken or started, and has not looked for work yet
   size_t running_ = 0;         // neither parked nor blocked
   size_t blocked_ = 0;
   bool stopping_ = false;

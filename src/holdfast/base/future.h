@@ -240,7 +240,7 @@ class ThenState final : public FutureState<typename Flatten<CallResult<F, T>>::T
   ThenState(StateRef<FutureState<T>> source, G&& function)
       : FutureState<U>(source->executor()),
         source_(std::move(source)),
-        ambient_(current_ambient()),
+        ambient_(captured_ambient()),
         function_(std::forward<G>(function)) {
     this->set_helper(source_->helper());
   }

@@ -89,7 +89,7 @@ class FutureAwaiter final : public Continuation {
   bool await_suspend(std::coroutine_handle<P> handle) {
     handle_ = handle;
     root_ = handle.promise().root;
-    ambient_ = current_ambient();
+    ambient_ = captured_ambient();
     // Once added, another thread may resume the coroutine and so destroy this object, even before
     // try_add() returns; hence the state is kept by a reference of its own.
     const StateRef<FutureState<U>> state = future_.state();
@@ -203,7 +203,7 @@ template <class T>
 class TaskState final : public FutureState<T>, private TaskRoot, private Continuation {
  public:
   TaskState(Task<T> task, Executor* executor)
-      : FutureState<T>(executor), task_(std::move(task)), ambient_(current_ambient()) {
+      : FutureState<T>(executor), task_(std::move(task)), ambient_(captured_ambient()) {
     // A flag of its own: to cancel this task is not to cancel the flow that started it.
     ambient_.cancelled = std::make_shared<std::atomic<bool>>(false);
     this->on_cancel([flag = ambient_.cancelled] { flag->store(true); });

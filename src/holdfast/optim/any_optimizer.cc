@@ -136,7 +136,7 @@ Future<void> AnyOptimizer::start_step(const Owner& owner, const autograd::Contex
 }
 
 std::optional<Failure> AnyOptimizer::step_here(const Owner& owner, const autograd::ContextRef& context) const {
-  Ambient ambient = current_ambient();
+  Ambient ambient = captured_ambient();
   ambient.worker = worker_;
   const AmbientScope scope(std::move(ambient));
   try {

@@ -53,7 +53,7 @@ class SendContext final : public WireContext {
   SendContext(CallHost& host, const WorkerPtr& to, Kind kind) : host(host), to(to), kind(kind) {}
   // All values are encoded: completes the message.
   void finish(Message& message) {
-    if (tensors || current_ambient().flow) finish_more(message);
+    if (tensors || current_flow()) finish_more(message);
     message.cargo = std::move(cargo);
   }
 

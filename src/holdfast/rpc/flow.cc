@@ -19,7 +19,7 @@ void set_flow_hooks(FlowHooks& new_hooks) {
 void SendContext::finish_more(Message& message) {
   // What becomes of the tensors depends on the flow, so that is asked first; but the sections come last.
   Bytes flow;
-  if (hooks != nullptr && current_ambient().flow) flow = hooks->on_send(*this);
+  if (hooks != nullptr && current_flow()) flow = hooks->on_send(*this);
   Bytes table;
   if (tensors) table = tensors->finish(message);
   if (!flow.empty()) attach_section(message, Section::flow, std::move(flow));
