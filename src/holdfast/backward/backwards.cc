@@ -131,9 +131,10 @@ void Backwards::receive_report(Step& step, RootPass& root, const WorkerPtr& from
   for (const SpawnedSend& send : report.spawned) {
     if (failure || !node_.is_lost(send.worker())) continue;
     if (HOLDFAST_CANARY(loss_before_report_ignored)) continue;
+    const std::string name = node_.lost_name(send.worker());
     failure = {.code = Code::worker_lost,
-               .message = fmt::format("a backward pass needs the worker of rank {}, which is lost", send.rank.value),
-               .worker = fmt::format("rank {}", send.rank.value)};
+               .message = fmt::format("a backward pass needs {}, which is lost", name),
+               .worker = name};
   }
   if (failure) return end_pass(step, root.id(), std::move(*failure));
   advance(step, root);

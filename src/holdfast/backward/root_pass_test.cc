@@ -145,7 +145,7 @@ TEST_F(RootPassTest, EveryFailureEndsItOnceAndEverywhere) {
          worker.lose(3);
          worker.from(1, kReport, Report{.pass = pass, .spawned = {spawned(3, 1)}});
        },
-       "WorkerLost rank 3: a backward pass needs the worker of rank 3, which is lost"},
+       "WorkerLost worker3: a backward pass needs worker3, which is lost"},
       {"the worker stops", [](HandWorker& worker, const PassId&) { worker.stop(); }, "Shutdown : worker0 is shut down"},
   };
   for (const Case& test : cases) {

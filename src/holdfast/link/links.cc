@@ -75,12 +75,18 @@ void Links::grant_credit(Step& step, const WorkerId& from, uint64_t bytes) {
 
 bool Links::is_lost(const WorkerId& worker) const {
   auto found = lost_.find(worker.rank);
-  return found != lost_.end() && worker.incarnation <= found->second;
+  return found != lost_.end() && worker.incarnation <= found->second.newest;
+}
+
+std::string Links::lost_name(const WorkerId& worker) const {
+  auto found = lost_.find(worker.rank);
+  return found != lost_.end() && !found->second.name.empty() ? found->second.name
+                                                             : fmt::format("rank {}", worker.rank.value);
 }
 
 void Links::lose(Step& step, const WorkerId& worker, const Failure& why) {
-  Incarnation& newest = lost_[worker.rank];
-  newest = std::max(newest, worker.incarnation);
+  Lost& lost = lost_[worker.rank];
+  if (lost.newest <= worker.incarnation) lost = {worker.incarnation, why.worker};
   auto found = links_.find(worker);
   if (found == links_.end()) return;
   Link& link = *found->second;

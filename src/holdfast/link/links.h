@@ -41,9 +41,11 @@ class Links {
   bool has_room(const WorkerId& to, uint64_t bytes) const;
   bool maybe_sent(const WorkerId& to, uint64_t sequence) const;
   void grant_credit(Step& step, const WorkerId& from, uint64_t bytes);
-  // The coordinator says that this life is over. Its link goes; later messages from it are refused.
+  // The coordinator says that this life is over. Its link goes; later messages from it are refused. `why` has its name.
   void lose(Step& step, const WorkerId& worker, const Failure& why);
   bool is_lost(const WorkerId& worker) const;
+  // What a lost worker was called, for people.
+  std::string lost_name(const WorkerId& worker) const;
 
   // Transport events. owns() tells whether a connection is one of ours.
   void on_accepted(Step& step, ConnectionId connection);
@@ -98,7 +100,11 @@ class Links {
   std::unordered_map<ConnectionId, Stranger> strangers_;
   std::deque<std::pair<Time, ConnectionId>> stranger_deadlines_;
   // The newest life of each rank that is known to be over.
-  std::unordered_map<Rank, Incarnation> lost_;
+  struct Lost {
+    Incarnation newest;
+    std::string name;
+  };
+  std::unordered_map<Rank, Lost> lost_;
   TimerQueue<Link*> timers_;
   bool closed_ = false;  // after close_all
 };

@@ -244,7 +244,9 @@ void Node::on_worker_lost(Step& step, const WorkerInfo& worker, const std::strin
   calls_.on_worker_lost(step, worker, reason);
   if (faults_) faults_->forget(step, worker.id());
   links_.lose(step, worker.id(),
-              {.code = Code::worker_lost, .message = fmt::format("{} is lost: {}", worker.name, reason)});
+              {.code = Code::worker_lost,
+               .message = fmt::format("{} is lost: {}", worker.name, reason),
+               .worker = worker.name});
   for (const Registered& entry : protocols_) entry.protocol->on_worker_lost(step, worker, number);
   if (unloader_ == nullptr) report_settled(step, number);  // nothing here holds references: nothing is unconfirmed
   follow_quiet(step);

@@ -54,6 +54,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   // What stands above rpc has nothing left to confirm from before this loss: see Member::report_settled.
   void report_settled(Step& step, uint64_t loss) { member_.report_settled(step, loss); }
   bool is_lost(const WorkerId& worker) const { return links_.is_lost(worker); }
+  std::string lost_name(const WorkerId& worker) const { return links_.lost_name(worker); }
   bool is_self(const WorkerId& worker) const { return self_ && worker == self_->id(); }
 
   // Sends to any worker, this one included. 0: that worker is lost.
