@@ -218,6 +218,12 @@ Result<bool> Link::on_sequence(Step& step, uint64_t sequence) {
 
 void Link::on_ping(Step& step) { owe_ack(step, true); }
 
+void Link::hurry(Step& step) {
+  if (state_ != State::up) return;
+  if (!unacked_.empty()) control_.push_back(bare(kPing));
+  if (ack_owed_ || !unacked_.empty()) step.flush(connection_);
+}
+
 void Link::on_resend(Step& step) {
   next_to_send_ = first_unacked_;
   step.flush(connection_);

@@ -72,6 +72,8 @@ class Link {
   // The sequence number of a numbered frame: true if it is the next one and to be delivered.
   Result<bool> on_sequence(Step& step, uint64_t sequence);
   void on_ping(Step& step);
+  // Sends the acknowledgement that this side owes, and asks for those that it waits for: somebody waits for them.
+  void hurry(Step& step);
   void on_resend(Step& step);
 
   void collect(size_t bytes_max, std::vector<OutFrame>& out);

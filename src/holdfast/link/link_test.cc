@@ -258,6 +258,27 @@ TEST_F(LinkTest, AnAcknowledgementGoesAloneAfterADelay) {
   EXPECT_TRUE(collect().empty());
 }
 
+TEST_F(LinkTest, InAHurryItAcknowledgesAtOnceAndAsksForWhatIsOwed) {
+  make();
+  const auto hurry = [&] {
+    Step step(now_);
+    link().hurry(step);
+    return step.flushes.empty() ? std::vector<Kind>() : kinds(collect());
+  };
+  EXPECT_TRUE(hurry().empty()) << "there is no connection";
+  adopt();
+  collect();
+  EXPECT_TRUE(hurry().empty()) << "nobody owes anything";
+  ASSERT_TRUE(*receive(1));
+  EXPECT_EQ(hurry(), std::vector{kAck});
+  EXPECT_TRUE(hurry().empty());
+  send();
+  collect();
+  EXPECT_EQ(hurry(), std::vector{kPing});
+  ASSERT_TRUE(hear(1).ok());
+  EXPECT_TRUE(hurry().empty());
+}
+
 TEST_F(LinkTest, AnAcknowledgementGoesAloneAfter64Messages) {
   make();
   adopt();

@@ -101,6 +101,10 @@ bool Links::settled() const {
   return std::none_of(links_.begin(), links_.end(), [](const auto& entry) { return entry.second->has_unacked(); });
 }
 
+void Links::hurry(Step& step) {
+  for (const auto& [worker, link] : links_) link->hurry(step);
+}
+
 // ---- transport events
 
 void Links::on_accepted(Step& step, ConnectionId connection) {

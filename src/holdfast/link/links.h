@@ -63,6 +63,8 @@ class Links {
 
   // Nothing waits for an acknowledgement.
   bool settled() const;
+  // Nor need anything: see Link::hurry.
+  void hurry(Step& step);
   size_t link_count() const { return links_.size(); }
   size_t connection_count() const { return connections_.size() + strangers_.size(); }
   const Link* find(const WorkerId& worker) const;

@@ -285,6 +285,7 @@ void Node::follow_quiet(Step& step) {
 
 void Node::on_check(Step& step, uint64_t round) {
   if (!member_.leaving()) return;
+  links_.hurry(step);  // nobody, here or there, is quiet before what was sent is acknowledged
   reported_quiet_ = quiet();
   member_.report_quiet(step, round, reported_quiet_, activity());
 }

@@ -216,6 +216,23 @@ TEST(World, ShutdownWaitsForTheLastCall) {
   }
 }
 
+// Servers wait in shutdown while a client calls them; then it shuts down too. Acknowledgements wait for company for as
+// long as LinkOptions::ack_delay, but not when everybody waits for the end.
+TEST(World, ShutdownDoesNotWaitForAcknowledgements) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    World world({.seed = seed, .workers = 4});
+    ASSERT_TRUE(world.join());
+    int released = 0;
+    const auto shut_down = [&](uint32_t rank) { world.worker(rank).shutdown(60s, [&](Status) { ++released; }); };
+    for (uint32_t rank = 1; rank < 4; ++rank) shut_down(rank);
+    Tally tally;
+    for (uint32_t rank = 1; rank < 4; ++rank) issue(world, 0, rank, rank, tally);
+    ASSERT_TRUE(world.run([&] { return tally.done == 3; }, 1s));
+    shut_down(0);
+    EXPECT_TRUE(world.run([&] { return released == 4; }, LinkOptions().ack_delay / 2)) << "seed " << seed;
+  }
+}
+
 // A call whose time is up before its handler starts does not run, and the caller gets Timeout.
 TEST(World, ExpiredWorkIsNotStarted) {
   runs_of_token.clear();
