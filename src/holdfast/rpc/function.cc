@@ -60,6 +60,12 @@ std::string after_return_type(const std::string& text) {
   return text;
 }
 
+void replace_all(std::string& text, std::string_view part, std::string_view replacement) {
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += replacement.size()) {
+    text.replace(at, part.size(), replacement);
+  }
+}
+
 bool drop_suffix(std::string& text, std::string_view suffix) {
   if (!text.ends_with(suffix)) return false;
   text.resize(text.size() - suffix.size());
@@ -129,7 +135,8 @@ std::string function_name_from_tag(const std::type_info& tag) {
   text = text.substr(opening + kOpening.size());
   drop_suffix(text, ">");
   while (text.ends_with(' ')) text.pop_back();
-  for (size_t at; (at = text.find("(anonymous namespace)")) != std::string::npos;) text.replace(at, 21, "{anonymous}");
+  replace_all(text, "(anonymous namespace)", "{anonymous}");
+  replace_all(text, "[abi:cxx11]", "");      // clang names it in functions that return strings, g++ does not
   if (drop_suffix(text, "{}")) return text;  // a lambda
   if (text.starts_with('&')) text.erase(0, 1);
   if (text.starts_with('(') && text.ends_with(')')) {

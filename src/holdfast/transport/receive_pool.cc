@@ -7,7 +7,8 @@
 #include <cstdlib>
 
 // In a build with AddressSanitizer an idle block may not be touched, as if it had been freed.
-#if defined(__SANITIZE_ADDRESS__)
+// (The header's macros do nothing in others.)
+#if __has_include(<sanitizer/asan_interface.h>)
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(at, bytes) (static_cast<void>(at), static_cast<void>(bytes))
