@@ -231,7 +231,7 @@ class HandWorker final : public Host {
   Time now() override { return now_; }
   Executor* executor() override { return nullptr; }
   void* worker() override { return nullptr; }
-  bool begin(ServedCall&) override { return false; }
+  bool begin(ServedCall&, Time) override { return false; }
   void respond(ServedCall&, std::shared_ptr<Message>) override {}
 
   Script script;

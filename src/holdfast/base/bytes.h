@@ -42,7 +42,9 @@ class Bytes {
     std::swap(capacity_, other.capacity_);
     return *this;
   }
-  ~Bytes() { std::free(data_); }
+  ~Bytes() {
+    if (data_ != nullptr) std::free(data_);  // most that end were moved from
+  }
 
   uint8_t* data() { return data_; }
   const uint8_t* data() const { return data_; }

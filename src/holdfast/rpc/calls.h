@@ -43,8 +43,8 @@ class Calls {
   void cancel(Step& step, CallId call);
 
   // With a keeper, that gets the result and no reply is sent.
-  Status on_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper = nullptr);
-  Status on_reply(Step& step, const WorkerInfo& from, Message message);
+  Status on_call(Step& step, const WorkerPtr& from, Message&& message, std::shared_ptr<Keeper> keeper = nullptr);
+  Status on_reply(Step& step, const WorkerInfo& from, Message&& message);
   Status on_cancel(Step& step, const WorkerInfo& from, const Message& message);
 
   // See CallHost::begin.

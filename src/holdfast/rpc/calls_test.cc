@@ -40,7 +40,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
   Executor* executor() override { return nullptr; }
   const WorkerPtr& self() const override { return self_; }
   void* worker() override { return nullptr; }
-  bool begin(ServedCall& call) override {
+  bool begin(ServedCall& call, Time) override {
     bool go = false;
     run([&](Step& step) { go = calls_.begin(step, call); });
     return go;
@@ -95,7 +95,7 @@ class CallsTest : public testing::Test, public Post, public CallHost {
                                const WorkerPtr& from = peer()) {
     std::shared_ptr<Message> message = call_message(function, 21);
     stamp_call(*message, id, left);
-    Step step = run([&](Step& step) { last_status_ = calls_.on_call(step, from, *message); });
+    Step step = run([&](Step& step) { last_status_ = calls_.on_call(step, from, Message(*message)); });
     return step.work.empty() ? nullptr : step.work.at(0);
   }
   ReplyHeader last_reply() {
@@ -235,7 +235,7 @@ TEST_F(CallsTest, AReplyThatDoesNotDecodeFailsItsCall) {
   writer.unsigned_integer(call.value);
   writer.unsigned_integer(200);  // no such error code
   Status status;
-  run([&](Step& step) { status = calls_.on_reply(step, *peer(), message); });
+  run([&](Step& step) { status = calls_.on_reply(step, *peer(), Message(message)); });
   EXPECT_FALSE(status.ok()) << "the connection ends";
   ASSERT_EQ(results_.size(), 1u) << "and the call does not wait for ever";
   EXPECT_EQ(results_[0].failure().code, Code::corrupt);
@@ -247,8 +247,8 @@ TEST_F(CallsTest, HostileBodiesAreCorruptAndNothingElse) {
     Message message{.kind = kReply, .body = Bytes(random.below(40), 0), .attachments = {}};
     for (uint8_t& byte : message.body) byte = static_cast<uint8_t>(random.next());
     run([&](Step& step) {
-      (void)calls_.on_reply(step, *peer(), message);
-      (void)calls_.on_call(step, peer(), message);
+      (void)calls_.on_reply(step, *peer(), Message(message));
+      (void)calls_.on_call(step, peer(), Message(message));
       (void)calls_.on_cancel(step, *peer(), message);
     });
   }

@@ -27,6 +27,7 @@ void SendContext::finish_more(Message& message) {
 }
 
 Result<std::shared_ptr<void>> enter_flow(CallHost& host, const WorkerPtr& from, const Message& message) {
+  if (!has_sections(message)) return std::shared_ptr<void>();
   Result<ByteView> bytes = find_section(message, Section::flow);
   if (!bytes) return bytes.failure();
   if (bytes->empty() || hooks == nullptr) return std::shared_ptr<void>();

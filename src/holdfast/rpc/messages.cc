@@ -103,6 +103,10 @@ ReplyHeader read_reply_header(wire::Reader& reader) {
   return header;
 }
 
+void skip_reply_header(wire::Reader& reader) {
+  for (int value = 0; value < 3; ++value) reader.unsigned_integer();
+}
+
 std::shared_ptr<Message> cancel_message(CallId call) {
   auto message = std::make_shared<Message>();
   message->kind = kCancel;

@@ -45,6 +45,8 @@ struct ReplyHeader {
   std::optional<Failure> failure;
 };
 ReplyHeader read_reply_header(wire::Reader& reader);
+// Of a reply that is known to hold a result.
+void skip_reply_header(wire::Reader& reader);
 
 std::shared_ptr<Message> cancel_message(CallId call);
 
@@ -56,6 +58,8 @@ enum class Section : uint8_t {
   flow = 4,     // what the work that it starts belongs to: rpc/flow.h
 };
 void attach_section(Message& message, Section section, Bytes bytes);
+// Most messages have none. The flags are their first byte.
+inline bool has_sections(const Message& message) { return !message.body.empty() && message.body[0] != 0; }
 // Its bytes; empty: there is none. A failure: the message says that there is, and that is not so.
 Result<ByteView> find_section(const Message& message, Section section);
 // The attachments that are not sections.

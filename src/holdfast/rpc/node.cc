@@ -95,6 +95,7 @@ void Node::load(Step& step, const WorkerPtr& to, Message& message) {
 }
 
 Status Node::unload(Step& step, const WorkerPtr& from, Message& message) {
+  if (!has_sections(message)) return {};
   Result<ByteView> bytes = find_section(message, Section::cargo);
   if (!bytes) return std::move(bytes.failure());
   if (bytes->empty()) return {};
@@ -181,7 +182,7 @@ std::optional<Failure> Node::start_kept_call(Step& step, const WorkerPtr& to, co
                  .worker = to->name};
 }
 
-Status Node::receive_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper) {
+Status Node::receive_call(Step& step, const WorkerPtr& from, Message&& message, std::shared_ptr<Keeper> keeper) {
   return calls_.on_call(step, from, std::move(message), std::move(keeper));
 }
 

@@ -69,7 +69,7 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
                                          std::shared_ptr<Message> message, Time deadline);
   // A call of some protocol's own kind has arrived: first its cargo, then the rest.
   Status unload(Step& step, const WorkerPtr& from, Message& message);
-  Status receive_call(Step& step, const WorkerPtr& from, Message message, std::shared_ptr<Keeper> keeper);
+  Status receive_call(Step& step, const WorkerPtr& from, Message&& message, std::shared_ptr<Keeper> keeper);
   bool begin(Step& step, ServedCall& call);
   void respond(Step& step, ServedCall& call, std::shared_ptr<Message> reply);
 

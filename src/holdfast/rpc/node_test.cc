@@ -30,7 +30,7 @@ class NodeTest : public testing::Test, public CallHost, public Protocol {
   Executor* executor() override { return nullptr; }
   const WorkerPtr& self() const override { return node_.self(); }
   void* worker() override { return nullptr; }
-  bool begin(ServedCall& call) override {
+  bool begin(ServedCall& call, Time) override {
     bool go = false;
     run([&](Step& step) { go = node_.begin(step, call); });
     return go;

@@ -40,7 +40,7 @@ void complete(CallHost& host, const WorkerPtr& from, Promise<R>& promise, Result
   }
   ReceiveContext context(host, from, *result);
   wire::Reader reader(*result, &context);
-  read_reply_header(reader);
+  skip_reply_header(reader);
   if constexpr (std::is_void_v<R>) {
     promise.set_value();
   } else {

@@ -113,25 +113,32 @@ ListenOptions listen_options(const Options& options) {
   return listen;
 }
 
+// Does it for each, and forgets them.
+template <class T, class F>
+void drain(std::vector<T>& items, F&& act) {
+  if (items.empty()) return;
+  for (T& item : items) act(item);
+  items.clear();
+}
+
 }  // namespace
 
 // A Step from this thread's spares. Nests: completions may start calls of their own.
+// Without a time it is for what does not step the Node, or for events, which bring their own: to read the clock takes
+// longer than most of what a step does. perform() leaves it empty.
 class Runtime::StepScope {
  public:
-  StepScope() {
+  explicit StepScope(Time now = Time{}) {
     auto& spares = this_thread.spare_steps;
     if (spares.empty()) {
-      step_ = std::make_unique<Step>(steady_now());
+      step_ = std::make_unique<Step>(now);
     } else {
       step_ = std::move(spares.back());
       spares.pop_back();
-      step_->now = steady_now();
+      step_->now = now;
     }
   }
-  ~StepScope() {
-    step_->clear();
-    this_thread.spare_steps.push_back(std::move(step_));
-  }
+  ~StepScope() { this_thread.spare_steps.push_back(std::move(step_)); }
   StepScope(const StepScope&) = delete;
   StepScope& operator=(const StepScope&) = delete;
   Step& operator*() { return *step_; }
@@ -163,7 +170,7 @@ Runtime::~Runtime() { stop("the worker was destroyed"); }
 
 template <class F>
 auto Runtime::step(F&& with_node) {
-  StepScope scope;
+  StepScope scope(steady_now());
   bool wake = false;
   {
     std::lock_guard lock(mutex_);
@@ -195,17 +202,18 @@ void Runtime::join() {
 // ---- performing
 
 void Runtime::perform(Step& step) {
-  for (Step::Dial& dial : step.dials) transport_.connect(dial.connection, dial.address);
-  for (ConnectionId connection : step.trusts) transport_.trust(connection);
-  for (ConnectionId connection : step.flushes) transport_.flush(connection);
-  if (carrier_.faulty() != nullptr && !step.flushes.empty()) wake_for_held_frames();
-  for (Step::Close& close : step.closes) transport_.close(close.connection, std::move(close.why));
+  const bool flushes = !step.flushes.empty();
+  drain(step.dials, [this](Step::Dial& dial) { transport_.connect(dial.connection, dial.address); });
+  drain(step.trusts, [this](ConnectionId connection) { transport_.trust(connection); });
+  drain(step.flushes, [this](ConnectionId connection) { transport_.flush(connection); });
+  if (carrier_.faulty() != nullptr && flushes) wake_for_held_frames();
+  drain(step.closes, [this](Step::Close& close) { transport_.close(close.connection, std::move(close.why)); });
   if (step.room_opened && room_waiters_ > 0) room_.notify_all();
-  for (Step::Completed& completed : step.completed) completed.completion(std::move(completed.result));
-  for (Closure& closure : step.closures) closure();
+  step.room_opened = false;
+  drain(step.completed, [](Step::Completed& completed) { completed.completion(std::move(completed.result)); });
+  drain(step.closures, [](Closure& closure) { closure(); });
   step.garbage.clear();
-  dispatch(step.work);
-  step.clear();
+  if (!step.work.empty()) dispatch(step.work);
 }
 
 void Runtime::dispatch(std::vector<std::shared_ptr<Work>>& work) {
@@ -228,10 +236,13 @@ void Runtime::dispatch(std::vector<std::shared_ptr<Work>>& work) {
     std::lock_guard lock(mutex_);
     for (size_t i = 1; i < quick; ++i) quick_work_.push_back(std::move(work[i]));
   }
-  if (quick > 0) run_inline(std::move(work[0]));
+  std::shared_ptr<Work> first = quick > 0 ? std::move(work[0]) : nullptr;
+  work.clear();
+  if (first) run_inline(std::move(first));
 }
 
 void Runtime::run_inline(std::shared_ptr<Work> work) {
+  StepScope step;
   for (size_t ran = 1; work; ++ran) {
     this_thread.running_inline = this;
     {
@@ -239,15 +250,17 @@ void Runtime::run_inline(std::shared_ptr<Work> work) {
       work->run();
     }
     this_thread.running_inline = nullptr;
-    work.reset();
-    if (ran % kRepliesTogether == 0) flush_deferred();
-    if (!io_.has_role()) break;
-    std::lock_guard lock(mutex_);
-    if (quick_work_.empty()) break;
-    work = std::move(quick_work_.front());
-    quick_work_.pop_front();
+    const std::shared_ptr<Work> done = std::move(work);  // destroyed when its reply is on its way
+    {
+      std::lock_guard lock(mutex_);
+      if (!quick_work_.empty() && io_.has_role()) {
+        work = std::move(quick_work_.front());
+        quick_work_.pop_front();
+      }
+      if (!work || ran % kRepliesTogether == 0) take_deferred(*step);
+    }
+    if (!step->flushes.empty()) perform(*step);
   }
-  flush_deferred();
 }
 
 FaultPlan Runtime::frame_faults(ConnectionId connection) {
@@ -260,13 +273,13 @@ FaultPlan Runtime::frame_faults(ConnectionId connection) {
 void Runtime::wake_for_held_frames() {
   {
     std::lock_guard lock(mutex_);
-    if (carrier_.faulty()->next_wakeup() >= sleeping_until_) return;
+    if (carrier_.faulty()->next_wakeup() >= sleeping_until_.load()) return;
   }
   transport_.interrupt();
 }
 
 void Runtime::turn() {
-  StepScope step;
+  StepScope step(steady_now());
   Time until;
   if (carrier_.faulty() != nullptr) carrier_.faulty()->on_time(step->now);
   {
@@ -274,8 +287,11 @@ void Runtime::turn() {
     // What the last holder of the role left when it lost it.
     for (; !quick_work_.empty(); quick_work_.pop_front()) step->work.push_back(std::move(quick_work_.front()));
     take_deferred(*step);
-    if (node_.next_wakeup() <= step->now) node_.on_time(*step);
     until = node_.next_wakeup();
+    if (until <= step->now) {
+      node_.on_time(*step);
+      until = node_.next_wakeup();
+    }
     if (carrier_.faulty() != nullptr) until = std::min(until, carrier_.faulty()->next_wakeup());
     sleeping_until_ = until;
   }
@@ -284,10 +300,7 @@ void Runtime::turn() {
   this_thread.polling = &*step;
   transport_.poll(until);
   this_thread.polling = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    sleeping_until_ = Time::min();
-  }
+  sleeping_until_ = Time::min();
   perform(*step);
 }
 
@@ -311,8 +324,8 @@ void Runtime::on_frames(ConnectionId connection, std::vector<InFrame>& frames) {
     std::lock_guard lock(mutex_);
     step.now = steady_now();
     node_.on_frames(step, connection, frames);
-    if (!self_) self_ = node_.self();  // with ACCEPTED, before any call can come
-    this_thread.overslept |= overslept();
+    if (!self_) self_ = node_.self();                           // with ACCEPTED, before any call can come
+    if (!io_.has_role()) this_thread.overslept |= overslept();  // who has it asks anew before it sleeps
   }
   // At once: the frame after a handshake may be large.
   for (ConnectionId trusted : step.trusts) transport_.trust(trusted);
@@ -320,7 +333,7 @@ void Runtime::on_frames(ConnectionId connection, std::vector<InFrame>& frames) {
 }
 
 void Runtime::on_progress(ConnectionId connection) {
-  StepScope step;  // may come while another thread writes, outside poll()
+  StepScope step(steady_now());  // may come while another thread writes, outside poll()
   std::lock_guard lock(mutex_);
   node_.on_progress(*step, connection);
 }
@@ -340,10 +353,10 @@ void Runtime::collect(ConnectionId connection, size_t bytes_max, std::vector<Out
 
 // ---- serving
 
-bool Runtime::begin(ServedCall& call) {
+bool Runtime::begin(ServedCall& call, Time now) {
   const bool runs_inline = this_thread.running_inline == this;
   // Inline, the credit was given when the call came: one lock less.
-  if (runs_inline && !call.cancelled && (call.deadline == kNever || steady_now() < call.deadline)) return true;
+  if (runs_inline && !call.cancelled && now < call.deadline) return true;
   bool go = false;
   step([&](Step& step) { go = node_.begin(step, call); });
   return go;
@@ -384,7 +397,7 @@ void Runtime::flush_deferred() {
   perform(*step);
 }
 
-bool Runtime::wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline) {
+bool Runtime::wait_for_room(std::unique_lock<Mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline) {
   lock.unlock();
   flush_deferred();
   BlockingScope blocking;
@@ -404,14 +417,16 @@ bool Runtime::wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& 
 
 template <class Start>
 bool Runtime::start_with_room(const WorkerPtr& to, uint64_t bytes, Duration timeout, Start&& start) {
-  StepScope step;
+  StepScope step(steady_now());
   const Term term{step->now, std::min(after(step->now, timeout), current_ambient().deadline)};
   bool wake = false;
   bool deferred = false;
   {
     std::unique_lock lock(mutex_);
-    if (!node_.has_room(to->id(), bytes) && !wait_for_room(lock, to->id(), bytes, term.deadline)) return false;
-    step->now = steady_now();
+    if (!node_.has_room(to->id(), bytes)) {
+      if (!wait_for_room(lock, to->id(), bytes, term.deadline)) return false;
+      step->now = steady_now();
+    }
     start(*step, term);
     wake = overslept();
     deferred = may_defer();
@@ -474,9 +489,9 @@ void Runtime::help(const WorkerId& worker, FutureStateBase& state, Time until) {
     take_deferred(*step);
     connection = node_.links().connection_to(worker);
   }
-  perform(*step);
+  if (!step->flushes.empty()) perform(*step);
   if (connection.value == 0) return;
-  const std::unique_ptr<HelpSession> session = transport_.try_help(connection);
+  const HelpSessionPtr session = transport_.try_help(connection);
   if (!session) return;
 
   struct Wake final : Interrupt {

@@ -15,6 +15,7 @@
 
 #include <holdfast/base/executor.h>
 #include <holdfast/base/future.h>
+#include <holdfast/base/mutex.h>
 #include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/rpc/carrier.h>
 #include <holdfast/rpc/io_threads.h>
@@ -74,7 +75,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   Executor* executor() override { return &executor_; }
   void* worker() override { return worker_; }
   bool runs_quick_work_now() override { return io_.has_role(); }
-  bool begin(ServedCall& call) override;
+  bool begin(ServedCall& call, Time now) override;
   void respond(ServedCall& call, std::shared_ptr<Message> reply) override;
 
   // Locks, steps, unlocks, performs.
@@ -91,7 +92,10 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   // Frames that are held back may be due before the waiting thread wakes.
   void wake_for_held_frames();
   // mutex_ held: the waiting thread sleeps past what the Node now wants.
-  bool overslept() const { return node_.next_wakeup() < sleeping_until_; }
+  bool overslept() const {
+    const Time until = sleeping_until_;
+    return until != Time::min() && node_.next_wakeup() < until;
+  }
   // Messages may wait a little so that several go out in one write. All with mutex_ held: whether a call that was
   // just started may wait; leave a step's flushes for later; take what was left.
   bool may_defer();
@@ -103,7 +107,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   template <class Start>
   bool start_with_room(const WorkerPtr& to, uint64_t bytes, Duration timeout, Start&& start);
   Failure no_room(const Function& function, const WorkerInfo& to) const;
-  bool wait_for_room(std::unique_lock<std::mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline);
+  bool wait_for_room(std::unique_lock<Mutex>& lock, const WorkerId& to, uint64_t bytes, Time deadline);
   void cancel(CallId call);
   void report_held(const std::string& leftovers) const;
 
@@ -113,18 +117,20 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Tran
   Worker* const worker_;
   WorkerPtr self_;
 
-  mutable std::mutex mutex_;  // guards the Node and what follows
+  mutable Mutex mutex_;  // guards the Node and what follows
   Node node_;
   const std::vector<std::unique_ptr<Protocol>> protocols_;  // of the layers above; guarded like the Node
-  Time sleeping_until_ = Time::min();                       // what the thread in poll() was told; min: nobody sleeps
+  // What the thread in poll() was told; min: nobody sleeps. It is set under mutex_, so that whoever changes the Node
+  // afterwards sees it, and reset without: who misses that wakes a thread in vain, no more.
+  std::atomic<Time> sleeping_until_ = Time::min();
   // Connections with messages that wait for company. Whoever gets the network role takes them first, so they do
   // not depend on the thread that left them.
   std::deque<std::shared_ptr<Work>> quick_work_;  // that the thread with the role will run itself
   std::vector<ConnectionId> deferred_;
   size_t deferred_calls_ = 0;
   std::atomic<size_t> room_waiters_ = 0;  // changes under mutex_; read without it when room may have opened
-  std::condition_variable room_;
-  std::condition_variable left_;  // the connection to the coordinator has ended
+  std::condition_variable_any room_;
+  std::condition_variable_any left_;  // the connection to the coordinator has ended
   std::unordered_map<WorkerId, std::weak_ptr<const rpc_detail::PeerState>> peers_;
 
   Carrier carrier_;

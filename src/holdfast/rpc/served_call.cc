@@ -9,7 +9,7 @@
 namespace holdfast {
 
 ServedCall::ServedCall(CallHost& host, const Function& function, WorkerPtr caller, CallId id, Time deadline,
-                       Message message, size_t arguments_at, std::shared_ptr<Keeper> keeper)
+                       Message&& message, size_t arguments_at, std::shared_ptr<Keeper> keeper)
     : host(host),
       function(function),
       caller(std::move(caller)),
@@ -27,20 +27,21 @@ ServedCall::~ServedCall() {
 }
 
 void ServedCall::run() {
-  if (!host.begin(*this)) {
+  const Time started = host.now();
+  if (!host.begin(*this, started)) {
     responded_ = true;  // the caller has given up; it wants no reply
     if (keeper_) keeper_->fail(function.name, {.code = Code::timeout, .message = "its time was up before it began"});
     return;
   }
   Result<std::shared_ptr<void>> flow = enter_flow(host, caller, message);
   if (!flow) return respond(std::move(flow.failure()));
+  const std::shared_ptr<ServedCall> self = shared_from_this();
   AmbientScope scope({.worker = host.worker(),
                       .deadline = deadline,
-                      .cancelled = std::shared_ptr<std::atomic<bool>>(shared_from_this(), &cancelled),
+                      .cancelled = std::shared_ptr<std::atomic<bool>>(self, &cancelled),
                       .flow = std::move(*flow)});
   const uint64_t blocked_before = blocking_count();
-  const Time started = host.now();
-  function.invoke(shared_from_this());
+  function.invoke(self);
   function.history.add(host.now() - started, blocking_count() != blocked_before);
 }
 

@@ -31,7 +31,7 @@ class Keeper {
 
 class ServedCall final : public Work, public std::enable_shared_from_this<ServedCall> {
  public:
-  ServedCall(CallHost& host, const Function& function, WorkerPtr caller, CallId id, Time deadline, Message message,
+  ServedCall(CallHost& host, const Function& function, WorkerPtr caller, CallId id, Time deadline, Message&& message,
              size_t arguments_at, std::shared_ptr<Keeper> keeper = nullptr);
   ~ServedCall() override;
 

@@ -198,7 +198,7 @@ class HandWorker final : public Host {
   Time now() override { return now_; }
   Executor* executor() override { return nullptr; }
   void* worker() override { return nullptr; }
-  bool begin(ServedCall& call) override {
+  bool begin(ServedCall& call, Time) override {
     bool go = false;
     locked([&](Step& step) { go = node_.begin(step, call); });
     return go;

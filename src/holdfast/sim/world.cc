@@ -217,7 +217,7 @@ void SimWorker::shutdown(Duration timeout, Member::Done done) {
   step_node([&](Step& step) { node_.shutdown(step, after(step.now, timeout), std::move(done)); });
 }
 
-bool SimWorker::begin(ServedCall& call) {
+bool SimWorker::begin(ServedCall& call, Time) {
   bool go = false;
   step_node([&](Step& step) { go = node_.begin(step, call); });
   return go;

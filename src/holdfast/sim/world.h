@@ -73,7 +73,7 @@ class SimWorker final : private TransportEvents, public Host {
   Time now() override;
   Executor* executor() override { return nullptr; }
   void* worker() override { return this; }
-  bool begin(ServedCall& call) override;
+  bool begin(ServedCall& call, Time now) override;
   void respond(ServedCall& call, std::shared_ptr<Message> reply) override;
 
   std::unique_ptr<Transport> make_transport();

@@ -45,10 +45,25 @@ Status FrameReader::take_preface(ByteView& bytes) {
   return {};
 }
 
-Status FrameReader::check_size(uint64_t payload_bytes, uint64_t limit_bytes) const {
-  if (payload_bytes <= limit_bytes) return {};
+Failure FrameReader::too_large(uint64_t payload_bytes, uint64_t limit_bytes) const {
   return corrupt(fmt::format("a frame of {} bytes (kind {}) from {}: the limit is {}", payload_bytes,
                              layout_.header.kind.value, peer_, limit_bytes));
+}
+
+bool FrameReader::begins_with_whole_frame(ByteView bytes) {
+  if (!at_boundary() || bytes.size() < kFrameHeaderBytes) return false;
+  layout_ = decode_frame_layout(bytes.data());
+  return layout_.attachment_count == 0 && layout_.body_bytes <= bytes.size() - kFrameHeaderBytes;
+}
+
+Status FrameReader::take_whole_frame(ByteView& bytes, bool trusted, std::vector<InFrame>& frames) {
+  if (auto status = check_size(layout_.body_bytes, limit_bytes(trusted)); !status.ok()) return status;
+  InFrame& frame = frames.emplace_back();
+  frame.header = layout_.header;
+  frame.message.kind = layout_.header.kind;
+  frame.message.body.append(bytes.subspan(kFrameHeaderBytes, layout_.body_bytes));
+  bytes = bytes.subspan(kFrameHeaderBytes + layout_.body_bytes);
+  return {};
 }
 
 Status FrameReader::begin_frame(bool trusted) {
@@ -57,9 +72,7 @@ Status FrameReader::begin_frame(bool trusted) {
     return corrupt(fmt::format("a frame with {} attachments (kind {}) from {}, which has not proved who it is",
                                layout_.attachment_count, layout_.header.kind.value, peer_));
   }
-  // The untrusted limit also binds when the option is larger; the option also binds when it is smaller.
-  const uint64_t limit = trusted ? frame_bytes_max_ : std::min<uint64_t>(frame_bytes_max_, kUntrustedFrameBytesMax);
-  if (auto status = check_size(layout_.body_bytes, limit); !status.ok()) return status;
+  if (auto status = check_size(layout_.body_bytes, limit_bytes(trusted)); !status.ok()) return status;
   have_bytes_ = 0;
   if (layout_.attachment_count == 0) return begin_payload();
   table_.resize(layout_.table_bytes());
@@ -172,6 +185,11 @@ Status FrameReader::feed(ByteView& bytes, bool trusted, std::vector<InFrame>& fr
   while (!bytes.empty()) {
     if (state_ == State::preface) {
       if (auto status = take_preface(bytes); !status.ok()) return status;
+      continue;
+    }
+    if (begins_with_whole_frame(bytes)) {
+      if (auto status = take_whole_frame(bytes, trusted, frames); !status.ok()) return status;
+      if (!trusted) return {};
       continue;
     }
     if (state_ == State::payload) {

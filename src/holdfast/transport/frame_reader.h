@@ -5,6 +5,7 @@
 // lies in its final place (the header, the table, the body, an attachment).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -56,9 +57,20 @@ class FrameReader {
   enum class State { preface, head, table, payload };
 
   Status take_preface(ByteView& bytes);
+  // A whole frame without attachments, as most are, needs none of what is kept of an incomplete one.
+  bool begins_with_whole_frame(ByteView bytes);
+  Status take_whole_frame(ByteView& bytes, bool trusted, std::vector<InFrame>& frames);
+  // The option also binds a stranger when it is smaller than the limit for strangers.
+  uint64_t limit_bytes(bool trusted) const {
+    return trusted ? frame_bytes_max_ : std::min<uint64_t>(frame_bytes_max_, kUntrustedFrameBytesMax);
+  }
   Status begin_frame(bool trusted);
   Status begin_payload();
-  Status check_size(uint64_t payload_bytes, uint64_t limit_bytes) const;
+  Status check_size(uint64_t payload_bytes, uint64_t limit_bytes) const {
+    if (payload_bytes <= limit_bytes) return {};
+    return too_large(payload_bytes, limit_bytes);
+  }
+  Failure too_large(uint64_t payload_bytes, uint64_t limit_bytes) const;
   bool allocate_payload();
   void take_payload(ByteView& bytes);
   void advance_payload(size_t bytes);

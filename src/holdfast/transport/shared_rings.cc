@@ -128,7 +128,7 @@ ssize_t SharedRings::read(const iovec* pieces, size_t count) {
   walk(pieces, bytes, [&](uint8_t* to, size_t step) {
     copy_out(in_ring_, at, to, step);
     at += step;
-    in_->read.store(at, std::memory_order_release);
+    in_->read.exchange(at, std::memory_order_seq_cst);
   });
   read_bytes_.store(at, std::memory_order_relaxed);
   return static_cast<ssize_t>(bytes);
@@ -146,7 +146,7 @@ ssize_t SharedRings::write(const iovec* pieces, size_t count) {
   walk(pieces, bytes, [this](const uint8_t* from, size_t step) {
     copy_in(out_ring_, written_bytes_, from, step);
     written_bytes_ += step;
-    out_->written.store(written_bytes_, std::memory_order_release);
+    out_->written.exchange(written_bytes_, std::memory_order_seq_cst);
   });
   return static_cast<ssize_t>(bytes);
 }
@@ -157,7 +157,9 @@ bool SharedRings::has_room() const {
 }
 
 // Falling asleep and waking: one side stores the flag and then looks at the counter, the other one moves the counter
-// and then looks at the flag. An exchange, where a plain store would do, keeps both from overtaking each other.
+// and then looks at the flag. An exchange, where a plain store would do, keeps both from overtaking each other: all of
+// them are sequentially consistent, so if neither saw what the other did, each would come before the other. Each number
+// is written once only: the other side asks for it all the time, and takes the cache line away as soon as it changes.
 
 bool SharedRings::fall_asleep() {
   in_->reader_asleep.exchange(1, std::memory_order_seq_cst);
@@ -174,15 +176,12 @@ bool SharedRings::wait_for_room() {
 }
 
 bool SharedRings::take_sleeping_reader() {
-  out_->written.exchange(written_bytes_, std::memory_order_seq_cst);
   return out_->reader_asleep.load(std::memory_order_seq_cst) != 0 && out_->reader_asleep.exchange(0) != 0;
 }
 
 bool SharedRings::take_waiting_writer() {
-  const uint64_t at = read_bytes_.load(std::memory_order_relaxed);
-  in_->read.exchange(at, std::memory_order_seq_cst);
   if (in_->writer_asleep.load(std::memory_order_seq_cst) == 0) return false;
-  const uint64_t unread = in_->written.load(std::memory_order_relaxed) - at;
+  const uint64_t unread = in_->written.load(std::memory_order_relaxed) - read_bytes_.load(std::memory_order_relaxed);
   return unread <= kRingBytes / 2 && in_->writer_asleep.exchange(0) != 0;
 }
 

@@ -18,7 +18,6 @@
 
 #include <holdfast/base/check.h>
 #include <holdfast/transport/local_socket.h>
-#include <holdfast/transport/tcp_help.h>
 
 namespace holdfast {
 
@@ -240,7 +239,7 @@ size_t TcpTransport::shared_memory_count() const {
 
 void TcpTransport::finish_soon(std::shared_ptr<TcpConnection> connection) {
   {
-    const std::lock_guard lock(ended_mutex_);
+    const std::lock_guard lock(left_mutex_);
     ended_.push_back(std::move(connection));
   }
   interrupt();
@@ -248,7 +247,7 @@ void TcpTransport::finish_soon(std::shared_ptr<TcpConnection> connection) {
 
 void TcpTransport::read_soon(std::shared_ptr<TcpConnection> connection) {
   {
-    const std::lock_guard lock(ended_mutex_);
+    const std::lock_guard lock(left_mutex_);
     read_soon_.push_back(std::move(connection));
   }
   interrupt();
@@ -268,12 +267,14 @@ void TcpTransport::end_late() {
     late->refuse(Code::timeout, "took too long to prove itself");
 }
 
-void TcpTransport::finish_ended() {
-  std::vector<std::shared_ptr<TcpConnection>> ended;
+void TcpTransport::take_left() {
+  std::vector<std::shared_ptr<TcpConnection>> ended, soon;
   {
-    const std::lock_guard lock(ended_mutex_);
+    const std::lock_guard lock(left_mutex_);
     ended.swap(ended_);
+    soon.swap(read_soon_);
   }
+  for (const auto& connection : soon) look_at(connection);
   for (const auto& connection : ended) connection->finish();
 }
 
@@ -327,12 +328,6 @@ bool TcpTransport::rings_have_input() const {
 }
 
 void TcpTransport::read_rings() {
-  std::vector<std::shared_ptr<TcpConnection>> soon;
-  {
-    const std::lock_guard lock(ended_mutex_);
-    soon.swap(read_soon_);
-  }
-  for (const auto& connection : soon) look_at(connection);
   for (const auto& connection : looked_at_) {
     if (connection->has_input()) connection->on_readable(tools_, false, false);
   }
@@ -359,6 +354,7 @@ void TcpTransport::poll(Time until) {
       [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &ignored, sizeof(ignored));
       // Before what the interrupter left is looked at, so that a later interrupt() counts again.
       interrupted_ = false;
+      take_left();
     } else if (key == kTimerKey) {
       uint64_t ignored = 0;
       [[maybe_unused]] const ssize_t got = ::read(timer_fd_, &ignored, sizeof(ignored));
@@ -373,7 +369,6 @@ void TcpTransport::poll(Time until) {
   }
   read_rings();
   end_late();
-  finish_ended();
   trim();
 }
 

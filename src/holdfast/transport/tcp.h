@@ -22,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <holdfast/base/mutex.h>
 #include <holdfast/transport/address.h>
 #include <holdfast/transport/doorkeeper.h>
 #include <holdfast/transport/spin_policy.h>
@@ -55,8 +56,9 @@ struct TcpOptions {
 
 class TcpTransport;
 
-// A caller's thread reads one connection in place of the poller, from try_help() until the destructor.
-// poll_once from one thread; interrupt from any, while the session lives. Must end before the transport.
+// A caller's thread reads one connection in place of the poller, from try_help() until its HelpSessionPtr goes.
+// poll_once from one thread; interrupt from any, meanwhile. Must end before the transport, which owns it and uses it
+// again: it has a descriptor to be woken by, and buffers.
 class HelpSession {
  public:
   enum class Outcome {
@@ -64,6 +66,10 @@ class HelpSession {
     closed,       // the connection has ended; on_closed was delivered or will be by the poller
     interrupted,  // interrupt() was called; may also come without cause
     timeout,
+  };
+
+  struct End {
+    void operator()(HelpSession* session) const { session->end(); }
   };
 
   ~HelpSession();
@@ -77,17 +83,19 @@ class HelpSession {
 
  private:
   friend class TcpTransport;
-  struct Tools;
-  HelpSession(TcpTransport& transport, std::shared_ptr<TcpConnection> connection, std::unique_ptr<Tools> tools);
+  HelpSession(TcpTransport& transport, int wake_fd) : transport_(transport), wake_fd_(wake_fd) {}
+  void end();
   bool take_interrupt();
   enum class Woken { readable, interrupted, timeout };
   Woken sleep(Time until);
 
   TcpTransport& transport_;
-  const std::shared_ptr<TcpConnection> connection_;
-  std::unique_ptr<Tools> tools_;
+  const int wake_fd_;
+  ReadTools tools_;
+  std::shared_ptr<TcpConnection> connection_;  // null between two uses
   std::atomic<bool> interrupted_ = false;
 };
+using HelpSessionPtr = std::unique_ptr<HelpSession, HelpSession::End>;
 
 class TcpTransport final : public Transport, private TcpHost {
  public:
@@ -115,7 +123,7 @@ class TcpTransport final : public Transport, private TcpHost {
   void interrupt_after(Duration wait);
 
   // Null if the connection is not open or somebody else is reading it.
-  std::unique_ptr<HelpSession> try_help(ConnectionId connection);
+  HelpSessionPtr try_help(ConnectionId connection);
 
   // "127.0.0.1:4711" for messages; "" when the connection is gone.
   std::string peer_address(ConnectionId connection) const;
@@ -153,7 +161,8 @@ class TcpTransport final : public Transport, private TcpHost {
   int wait(epoll_event* ready, Time until);
   int wait_ms(Time until) const;
   void handle(ConnectionId connection, uint32_t ready);
-  void finish_ended();
+  // What whoever interrupted has left: connections to finish(), and to look at.
+  void take_left();
   void end_late();
   // Frees memory that lies idle, in receive_pool_ and in areas.
   void trim();
@@ -167,8 +176,9 @@ class TcpTransport final : public Transport, private TcpHost {
   void listen_with_rings(const Endpoint& bound);
   void pause_accepting(int error);
   void watch_listener(bool on);
-  std::unique_ptr<HelpSession::Tools> take_tools();
-  void return_tools(std::unique_ptr<HelpSession::Tools> tools);
+  // Null if there is no descriptor left.
+  std::unique_ptr<HelpSession> make_session();
+  void take_back(std::unique_ptr<HelpSession> session);
 
   // Constant after construction.
   TransportEvents& events_;
@@ -186,7 +196,7 @@ class TcpTransport final : public Transport, private TcpHost {
   std::atomic<bool> has_areas_ = false;  // some connection may have
 
   // Held by the thread in poll().
-  std::mutex poll_mutex_;
+  Mutex poll_mutex_;
   ReadTools tools_;
   SpinPolicy spin_policy_;
   std::vector<std::shared_ptr<TcpConnection>> looked_at_;
@@ -198,17 +208,14 @@ class TcpTransport final : public Transport, private TcpHost {
   Time trim_at_ = Time::min();  // when to look at idle memory again
 
   // Connections come with connect() and accept, and go just before their on_closed.
-  mutable std::mutex connections_mutex_;
+  mutable Mutex connections_mutex_;
   std::unordered_map<ConnectionId, std::shared_ptr<TcpConnection>> connections_;
+  std::vector<std::unique_ptr<HelpSession>> idle_sessions_;  // here for try_help(), which needs both
 
-  // Connections for poll() to finish(), and to read the rings of.
-  std::mutex ended_mutex_;
+  // Connections for poll() to finish(), and to read the rings of. Who adds one interrupts: poll() looks only then.
+  std::mutex left_mutex_;
   std::vector<std::shared_ptr<TcpConnection>> ended_;
   std::vector<std::shared_ptr<TcpConnection>> read_soon_;
-
-  // Buffers and descriptors of past sessions, for the next ones.
-  std::mutex help_mutex_;
-  std::vector<std::unique_ptr<HelpSession::Tools>> free_tools_;
 };
 
 }  // namespace holdfast

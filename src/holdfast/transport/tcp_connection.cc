@@ -178,7 +178,7 @@ void TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
     const std::lock_guard lock(read_mutex_);
     // A helper reads. But a hang-up is reported to the poller again and again, so it sees to that itself.
     if (helped_ && !hung_up) {
-      if (rings_) want(false, std::nullopt);  // the doorbell is the helper's
+      if (rings_) leave_reading_locked();  // the doorbell is the helper's
       break;
     }
     const Read outcome = read_locked(tools, rang && i == 0);
@@ -195,21 +195,31 @@ bool TcpConnection::begin_help() {
     const std::unique_lock lock(read_mutex_, std::try_to_lock);
     if (!lock.owns_lock() || helped_ || read_ended_) return false;
     helped_ = true;
-    if (rings_) rings_->stay_awake();
+    // With rings only a helper that sleeps keeps the poller from being woken, by helper_may_sleep().
+    if (rings_) {
+      rings_->stay_awake();
+    } else {
+      leave_reading_locked();
+    }
   }
-  // With rings only a helper that sleeps keeps the poller from being woken, by helper_may_sleep().
-  if (!rings_) want(false, std::nullopt);
   return true;
+}
+
+void TcpConnection::leave_reading_locked() {
+  unwatched_ = true;
+  want(false, std::nullopt);
 }
 
 void TcpConnection::end_help() {
   bool read_soon = false;
+  bool watch = false;
   {
     const std::lock_guard lock(read_mutex_);
     helped_ = false;
+    watch = std::exchange(unwatched_, false);
     read_soon = rings_ && !read_ended_ && !looked_at_ && !rings_->fall_asleep();
   }
-  want(true, std::nullopt);
+  if (watch) want(true, std::nullopt);
   if (read_soon) host_.read_soon(shared_from_this());
 }
 

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include <holdfast/base/mutex.h>
 #include <holdfast/transport/borrower.h>
 #include <holdfast/transport/frame_reader.h>
 #include <holdfast/transport/frame_writer.h>
@@ -145,6 +146,8 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
 
   // `rang`: there is something in the socket beside the rings.
   Read read_locked(ReadTools& tools, bool rang);
+  // The poller is not to be woken by what the helper reads.
+  void leave_reading_locked();
   // False: there is nothing to read now.
   Result<bool> receive_plain_locked(ReadTools& tools);
   ssize_t receive_from_rings_locked(const iovec* pieces, size_t count);
@@ -195,11 +198,12 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   std::atomic<bool> closing_ = false;  // close() was called here: nothing more is delivered or collected
 
   // The read side.
-  std::mutex read_mutex_;
+  Mutex read_mutex_;
   FrameReader reader_;
   bool shaking_ = false;              // the handshake is under way
   bool announced_ = false;            // the driver knows of it: on_closed is due
   std::atomic<bool> helped_ = false;  // a HelpSession reads; the poller does not. Changes under the lock
+  bool unwatched_ = false;            // epoll was told to leave reading to the helper
   bool looked_at_ = false;            // the poller looks at the rings
   // Rings, dialled: in TLS 1.3 the acceptor may refuse us after our part of the handshake is complete, so what comes
   // first may not be a doorbell. Null after that.
@@ -228,7 +232,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   std::atomic<uint64_t> written_bytes_ = 0;
 
   // What epoll watches for.
-  std::mutex interest_mutex_;
+  Mutex interest_mutex_;
   bool watched_ = false;
   bool want_read_ = false;
   bool want_write_ = false;

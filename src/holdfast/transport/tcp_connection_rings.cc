@@ -93,8 +93,8 @@ bool TcpConnection::fall_asleep() {
 
 bool TcpConnection::helper_may_sleep() {
   if (!rings_) return true;
-  want(false, std::nullopt);
   const std::lock_guard lock(read_mutex_);
+  leave_reading_locked();
   return rings_->fall_asleep();
 }
 

@@ -1,4 +1,4 @@
-#include <holdfast/transport/tcp_help.h>
+#include <holdfast/transport/tcp.h>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -9,58 +9,58 @@
 
 namespace holdfast {
 
-HelpSession::Tools::~Tools() { ::close(wake_fd); }
+std::unique_ptr<HelpSession> TcpTransport::make_session() {
+  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return fd < 0 ? nullptr : std::unique_ptr<HelpSession>(new HelpSession(*this, fd));
+}
 
-std::unique_ptr<HelpSession::Tools> TcpTransport::take_tools() {
+void TcpTransport::take_back(std::unique_ptr<HelpSession> session) {
+  const std::lock_guard lock(connections_mutex_);
+  idle_sessions_.push_back(std::move(session));
+}
+
+HelpSessionPtr TcpTransport::try_help(ConnectionId connection) {
+  std::shared_ptr<TcpConnection> helped;
+  std::unique_ptr<HelpSession> session;
   {
-    const std::lock_guard lock(help_mutex_);
-    if (!free_tools_.empty()) {
-      auto tools = std::move(free_tools_.back());
-      free_tools_.pop_back();
-      return tools;
+    const std::lock_guard lock(connections_mutex_);
+    const auto found = connections_.find(connection);
+    if (found == connections_.end()) return nullptr;
+    helped = found->second;
+    if (!idle_sessions_.empty()) {
+      session = std::move(idle_sessions_.back());
+      idle_sessions_.pop_back();
     }
   }
-  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return fd < 0 ? nullptr : std::make_unique<HelpSession::Tools>(fd);
-}
-
-void TcpTransport::return_tools(std::unique_ptr<HelpSession::Tools> tools) {
-  const std::lock_guard lock(help_mutex_);
-  free_tools_.push_back(std::move(tools));
-}
-
-std::unique_ptr<HelpSession> TcpTransport::try_help(ConnectionId connection) {
-  auto found = find(connection);
-  if (!found) return nullptr;
-  auto tools = take_tools();
-  if (!tools) return nullptr;  // no descriptor left: the poller reads, as ever
-  if (!found->begin_help()) {
-    return_tools(std::move(tools));
+  if (!session) session = make_session();
+  if (!session) return nullptr;  // no descriptor left: the poller reads, as ever
+  if (!helped->begin_help()) {
+    take_back(std::move(session));
     return nullptr;
   }
-  return std::unique_ptr<HelpSession>(new HelpSession(*this, std::move(found), std::move(tools)));
+  session->connection_ = std::move(helped);
+  return HelpSessionPtr(session.release());
 }
 
-HelpSession::HelpSession(TcpTransport& transport, std::shared_ptr<TcpConnection> connection,
-                         std::unique_ptr<Tools> tools)
-    : transport_(transport), connection_(std::move(connection)), tools_(std::move(tools)) {}
+HelpSession::~HelpSession() { ::close(wake_fd_); }
 
-HelpSession::~HelpSession() {
+void HelpSession::end() {
   connection_->end_help();
-  take_interrupt();  // the descriptor goes to another session: leave nothing in it
-  transport_.return_tools(std::move(tools_));
+  connection_.reset();
+  take_interrupt();  // the next use begins without one
+  transport_.take_back(std::unique_ptr<HelpSession>(this));
 }
 
 void HelpSession::interrupt() {
   if (interrupted_.exchange(true)) return;
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(tools_->wake_fd, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof(one));
 }
 
 bool HelpSession::take_interrupt() {
   if (!interrupted_) return false;
   uint64_t ignored = 0;
-  [[maybe_unused]] const ssize_t got = ::read(tools_->wake_fd, &ignored, sizeof(ignored));
+  [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &ignored, sizeof(ignored));
   interrupted_ = false;
   return true;
 }
@@ -68,7 +68,7 @@ bool HelpSession::take_interrupt() {
 HelpSession::Woken HelpSession::sleep(Time until) {
   if (!connection_->helper_may_sleep()) return Woken::readable;
   for (;;) {
-    pollfd watched[2] = {{connection_->fd(), POLLIN, 0}, {tools_->wake_fd, POLLIN, 0}};
+    pollfd watched[2] = {{connection_->fd(), POLLIN, 0}, {wake_fd_, POLLIN, 0}};
     timespec left = {};
     if (until != kNever) {
       const auto wait = std::max(Duration::zero(), until - steady_now());
@@ -82,7 +82,7 @@ HelpSession::Woken HelpSession::sleep(Time until) {
     if (take_interrupt()) return Woken::interrupted;
     // A late write to a descriptor that served another session before.
     uint64_t ignored = 0;
-    [[maybe_unused]] const ssize_t got = ::read(tools_->wake_fd, &ignored, sizeof(ignored));
+    [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &ignored, sizeof(ignored));
   }
 }
 
@@ -99,7 +99,7 @@ HelpSession::Outcome HelpSession::poll_once(Time until) {
     } else if (!ask_for_a_moment([this] { return connection_->has_news() || interrupted_; })) {
       continue;
     }
-    const Read outcome = connection_->read_as_helper(tools_->read, sleeps);
+    const Read outcome = connection_->read_as_helper(tools_, sleeps);
     if (outcome == Read::delivered) return Outcome::delivered;
     if (outcome == Read::closed) return Outcome::closed;
   }

@@ -241,8 +241,8 @@ class PairTest : public testing::TestWithParam<bool> {
     ASSERT_TRUE(at_a.connected(kDialled));
   }
   // The poller may be in the middle of a read: then it is tried again.
-  std::unique_ptr<HelpSession> help() {
-    std::unique_ptr<HelpSession> session;
+  HelpSessionPtr help() {
+    HelpSessionPtr session;
     wait_until([&] { return session != nullptr || (session = a.try_help(kDialled)) != nullptr; });
     return session;
   }

@@ -81,6 +81,11 @@ class Reader {
       value_ = at_++;
       return *value_;
     }
+    if (remaining() >= 9 && *at_ == 0xcf) {
+      value_ = at_;
+      at_ += 9;
+      return load_big_endian<uint64_t>(value_ + 1);
+    }
     return unsigned_long_form();
   }
   // Also takes a float32, and an integer that a double holds exactly.

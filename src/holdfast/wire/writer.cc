@@ -39,6 +39,7 @@ void Writer::make_room(size_t bytes) {
 }
 
 void Writer::long_number(uint64_t value) {
+  if (value > UINT32_MAX) return tagged(0xcf, value);
   uint8_t number[kNumberBytesMax];
   const auto bytes = static_cast<size_t>(put_unsigned(number, value) - number);
   std::memcpy(extend(bytes), number, bytes);
