@@ -469,7 +469,7 @@ TEST_F(DistributedTest, AContextThatDoesNotDecodeFailsTheCall) {
 TEST(DistributedFaults, MessagesOfPassesAreSentAgain) {
   TestJob job(3, [](Options& options) {
     options.faults.messages_to_fail = {
-        "CONTEXT_REACHED", "CLEANUP_AUTOGRAD_CONTEXT", "MARK", "REPORT", "BACKWARD_AUTOGRAD", "DONE", "PASS_ERROR",
+        "CONTEXT_REACHED", "CLEANUP_AUTOGRAD_CONTEXT", "MARK", "REPORT", "BACKWARD_AUTOGRAD", "MARKED", "PASS_ERROR",
         "PASS_END"};
     options.faults.num_fail_sends = 2;
   });
