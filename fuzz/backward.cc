@@ -69,7 +69,9 @@ class Participant {
     for (uint32_t n = in.below(3); n > 0; --n) {
       answer.result.gradients.push_back({test::worker_info(in.below(4)), {in.byte()}, test::gradient("g")});
     }
-    answer.result.waiting = in.below(2);
+    const uint32_t left = in.below(3);
+    answer.result.waiting = left > 0 ? 1 : 0;
+    answer.result.held = left > 1;
     if (worker_.script.answers.size() < 64) worker_.script.answers.push_back(std::move(answer));
   }
   void context(Input& in) {

@@ -400,6 +400,7 @@ void backwards() {
   from(part, 1, gradient(header(PassMode::smart, 1), 1));
   from(part, 2, gradient(header(PassMode::smart, 1), 2));
   part.byte(4);
+  from(part, 1, said(kMarked, PassOnly{pass(1, 1)}));
   from(part, 1, said(kPassEnd, PassOnly{pass(1, 1)}));
   from(part, 1, gradient(header(PassMode::fast, 2), 3));
   part.byte(4);
@@ -417,8 +418,9 @@ void backwards() {
            Report{.pass = own, .processed = {{3}}, .spawned = {{{2}, {12}, {4}}}, .waiting = 1, .waiting_names = "f"}));
   from(root, 2, said(kReport, Report{.pass = own, .processed = {{4}}}));
   root.byte(4);
-  from(root, 1, said(kPartDone, PassOnly{own}));
-  from(root, 2, said(kPartDone, PassOnly{own}));
+  from(root, 1, said(kReport, Report{.pass = own, .status = PartStatus::held}));
+  from(root, 1, said(kReport, Report{.pass = own, .status = PartStatus::done}));
+  from(root, 2, said(kReport, Report{.pass = own, .status = PartStatus::done}));
   root.byte(11).byte(0).byte(7).byte(0).byte(0).byte(10).byte(4);
   from(root, 1,
        said(kPassError, PassError{.pass = pass(0, 2),

@@ -106,6 +106,13 @@ std::vector<SendNumber> ContextState::all_sends() const {
   return numbers;
 }
 
+std::vector<std::shared_ptr<SendFunction>> ContextState::send_functions() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<SendFunction>> functions;
+  for (const auto& [number, send] : sends_) functions.push_back(send);
+  return functions;
+}
+
 void ContextState::add_recv(const std::shared_ptr<RecvFunction>& recv) {
   std::lock_guard lock(mutex_);
   recvs_.push_back(recv);

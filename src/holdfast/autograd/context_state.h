@@ -36,6 +36,7 @@ class ContextState final : public ContextData, public std::enable_shared_from_th
   // Throws InvalidArgument if there is none of that number.
   std::shared_ptr<SendFunction> send(SendNumber number) const;
   std::vector<SendNumber> all_sends() const;
+  std::vector<std::shared_ptr<SendFunction>> send_functions() const;  // in no order
   size_t send_count() const;
   size_t recv_count() const;
   void add_recv(const std::shared_ptr<RecvFunction>& recv);

@@ -434,7 +434,8 @@ TEST_P(BothModes, TheLastWorkerOfAPassIsLost) {
   ASSERT_TRUE(gate.wait_for_arrivals(1));
   std::thread destroying([&] { job_.destroy(2); });  // waits for what runs there, and so for the gate
   const auto error = expect_throw<WorkerLost>([&] { held.done.get(); });
-  EXPECT_EQ(error.worker(), "worker2");
+  // The root may hear of the loss before worker1 has told it that worker2 takes part; then it knows only the rank.
+  EXPECT_TRUE(error.worker() == "worker2" || error.worker() == "rank 2") << error.worker();
   gate.open();
   destroying.join();
   EXPECT_TRUE(is(peer(1).call<scale>(held.x, 2.0), 2));
@@ -501,7 +502,7 @@ TEST_F(DistributedTest, AContextThatDoesNotDecodeFailsTheCall) {
 TEST(DistributedFaults, MessagesOfPassesAreSentAgain) {
   TestJob job(3, [](Options& options) {
     options.faults.messages_to_fail = {
-        "CONTEXT_REACHED", "CLEANUP_AUTOGRAD_CONTEXT", "MARK", "REPORT", "BACKWARD_AUTOGRAD", "DONE", "PASS_ERROR",
+        "CONTEXT_REACHED", "CLEANUP_AUTOGRAD_CONTEXT", "MARK", "REPORT", "BACKWARD_AUTOGRAD", "MARKED", "PASS_ERROR",
         "PASS_END"};
     options.faults.num_fail_sends = 2;
   });

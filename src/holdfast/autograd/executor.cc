@@ -26,6 +26,7 @@ namespace {
 
 constexpr size_t kNamesMax = 5;
 constexpr size_t kNamesScanMax = 64;
+constexpr const char* kExtended = "a backward pass cannot be extended when its gradients already flow";
 
 [[noreturn]] void throw_invalid(std::string message) {
   throw_failure({.code = Code::invalid_argument, .message = std::move(message)});
@@ -161,13 +162,12 @@ LocalPass::LocalPass(GradientMap& gradients, LocalPassOptions options)
 LocalPass::~LocalPass() = default;
 
 void LocalPass::check_walkable() const {
-  if (is_running_) throw_invalid("a backward pass cannot be extended when its gradients already flow");
+  if (is_settled_) throw_invalid(kExtended);
 }
 
 LocalPass::State& LocalPass::visit(const std::shared_ptr<Node>& function) {
-  auto [entry, is_new] = states_.try_emplace(function.get());
-  State& state = entry->second;
-  if (!is_new) return state;
+  State& state = states_[function.get()];
+  if (std::exchange(state.is_walked, true)) return state;
   ++waiting_;
   walked_.push_back(&state);
   state.function = function.get();
@@ -191,10 +191,35 @@ std::vector<LocalPass::RecvPtr> LocalPass::walk() {
     const State* state = to_walk_.back();
     to_walk_.pop_back();
     for (const Edge& edge : state->function->next_edges()) {
-      if (edge.is_valid()) ++visit(edge.function).gradients_to_come;
+      if (!edge.is_valid()) continue;
+      State& next = visit(edge.function);
+      if (next.has_run) throw_invalid(kExtended);
+      ++next.gradients_to_come;
+      if (state->is_foreseen) --next.gradients_unsure;
     }
   }
   return std::exchange(reached_, {});
+}
+
+void LocalPass::foresee(std::span<const SendPtr> sends) {
+  std::vector<const Node*> to_foresee;
+  const auto add = [&](const Node* function, State& state) {
+    if (!state.is_walked && !std::exchange(state.is_foreseen, true)) to_foresee.push_back(function);
+  };
+  for (const SendPtr& send : sends) {
+    add(send.get(), states_[send.get()]);
+    sources_.push_back(send);
+  }
+  while (!to_foresee.empty()) {
+    const Node* function = to_foresee.back();
+    to_foresee.pop_back();
+    for (const Edge& edge : function->next_edges()) {
+      if (!edge.is_valid()) continue;
+      State& next = states_[edge.function.get()];
+      ++next.gradients_unsure;
+      add(edge.function.get(), next);
+    }
+  }
 }
 
 std::vector<LocalPass::RecvPtr> LocalPass::add_roots(std::span<const Root> roots) {
@@ -219,7 +244,8 @@ std::vector<LocalPass::RecvPtr> LocalPass::add_roots(std::span<const Root> roots
 std::vector<LocalPass::RecvPtr> LocalPass::add_sends(std::span<const SendPtr> sends) {
   check_walkable();
   for (const SendPtr& send : sends) {
-    if (states_.contains(send.get())) continue;
+    const auto found = states_.find(send.get());
+    if (found != states_.end() && found->second.is_walked) continue;
     ++visit(send).gradients_to_come;
     sources_.push_back(send);
   }
@@ -230,7 +256,8 @@ void LocalPass::add_arrived(const SendPtr& send, MessageGradients arrived) {
   check_count(arrived.gradients, send->next_edges());
   HOLDFAST_CHECK(arrived.reached.size() == arrived.gradients.size());
   auto found = states_.find(send.get());
-  if (found == states_.end()) throw_invalid("gradients arrived for a send that takes no part in this backward pass");
+  if (found == states_.end() || !found->second.is_walked)
+    throw_invalid("gradients arrived for a send that takes no part in this backward pass");
   State& state = found->second;
   if (std::exchange(state.has_arrived, true)) throw_invalid("gradients arrived twice for the same send");
   state.inputs = std::move(arrived.gradients);
@@ -238,10 +265,14 @@ void LocalPass::add_arrived(const SendPtr& send, MessageGradients arrived) {
   entered_.push_back({&state, 0, {}});
 }
 
-void LocalPass::run(const Deliver& deliver) {
+void LocalPass::run(const Deliver& deliver, bool settled) {
   HOLDFAST_CHECK(!has_failed_);
   check_outside_of_engine();
-  is_running_ = true;
+  if (settled && !std::exchange(is_settled_, true)) {
+    for (State* state : std::exchange(held_, {})) {
+      if (state->gradients_to_come == 0 && !state->has_run) ready_.push(state);
+    }
+  }
   at::ThreadLocalStateGuard thread_state(thread_state_);
   has_failed_ = true;  // until the end is reached
   take_entered();
@@ -268,7 +299,17 @@ void LocalPass::receive(State& state, uint32_t input, at::Tensor gradient, bool 
     if (state.kind == Kind::recv) state.reached.at(input) = true;
     add_to(state.inputs.at(input), std::move(gradient));
   }
-  if (--state.gradients_to_come == 0) ready_.push(&state);
+  if (--state.gradients_to_come > 0) return;
+  if (is_settled_ || state.gradients_unsure == 0) {
+    ready_.push(&state);
+  } else if (!std::exchange(state.is_held, true)) {
+    held_.push_back(&state);
+  }
+}
+
+bool LocalPass::holds() const {
+  return std::ranges::any_of(held_,
+                             [](const State* state) { return state->gradients_to_come == 0 && !state->has_run; });
 }
 
 void LocalPass::run_next(const Deliver& deliver) {

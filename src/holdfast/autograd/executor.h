@@ -5,8 +5,9 @@
 // 1. The pass is given the places where gradients enter this worker: the roots, and the sends whose messages took part.
 //    From there it walks the graph once and counts how many gradients each function will get. Walking tells which recvs
 //    are reached: their gradients will leave this worker, and their sends enter the same pass where they are.
-// 2. When nothing is left to walk, on any worker, gradients flow: those of the roots, those that arrive for sends.
-//    run() runs every function that has got all of its gradients, and delivers what has reached a recv.
+// 2. Gradients flow: those of the roots, those that arrive for sends. run() runs every function that has got all of its
+//    gradients, and delivers what has reached a recv. More sends may be added meanwhile, if foresee() knows of them:
+//    functions that they lead to are held until they are added, or until it is certain that they will not be.
 //
 // What libtorch's engine does for a function is done here: hooks, checks of what the function returned, freeing of what
 // it has saved, and the order: the function that was recorded last goes first. So gradients are the same as those of
@@ -71,16 +72,21 @@ class LocalPass {
   LocalPass(const LocalPass&) = delete;
   LocalPass& operator=(const LocalPass&) = delete;
 
-  // Walking, before the first run(). Both return the recvs that were not reached before. A send is walked once; again
-  // does nothing.
+  // Walking. Both return the recvs that were not reached before. A send is walked once; again does nothing. After the
+  // first run() only for sends that were foreseen.
   std::vector<RecvPtr> add_roots(std::span<const Root> roots);
   std::vector<RecvPtr> add_sends(std::span<const SendPtr> sends);
+  // Sends that may be added later; those that have been are left out. Before the first run().
+  void foresee(std::span<const SendPtr> sends);
 
   // The gradients for a send that was added; the next run() uses them, or the one that is at work, if called from
   // Deliver. InvalidArgument if their number is wrong, the send was not added, or has got its gradients already.
   void add_arrived(const SendPtr& send, MessageGradients arrived);
-  // Runs everything that is ready. May be called any number of times. Not from a function that libtorch's engine runs.
-  void run(const Deliver& deliver);
+  // Runs everything that is ready. `settled`: no sends will be added any more. May be called any number of times. Not
+  // from a function that libtorch's engine runs.
+  void run(const Deliver& deliver, bool settled = true);
+  // Functions have got all their gradients, and would run if no foreseen send were added any more.
+  bool holds() const;
 
   // Functions that were walked and have not run; none are left when the worker's part is complete.
   size_t waiting() const { return waiting_; }
@@ -94,10 +100,14 @@ class LocalPass {
     torch::autograd::Node* function = nullptr;
     uint64_t priority = 0;
     Kind kind = Kind::interior;
+    bool is_walked = false;
+    bool is_foreseen = false;        // what it leads to was counted as unsure
+    bool is_held = false;            // it stands in held_
     bool has_arrived = false;        // a send's gradients
     bool is_reached = false;         // by a gradient, though perhaps an undefined one: else it is passed over
     bool has_run = false;            // or was passed over
-    uint64_t gradients_to_come = 0;  // exact when everything is walked; 0: ready
+    uint64_t gradients_to_come = 0;  // from functions that were walked; 0: ready, unless some are unsure
+    uint64_t gradients_unsure = 0;   // from functions that were foreseen and not walked
     variable_list inputs;            // the sums of what has come; empty before the first, and after the run
     std::vector<bool> reached;       // of a send or a recv: the tensors of its message
   };
@@ -130,19 +140,20 @@ class LocalPass {
   const LocalPassOptions options_;
   at::ThreadLocalState thread_state_;
 
-  bool is_running_ = false;  // since the first run()
+  bool is_settled_ = false;  // nothing is walked any more
   bool has_failed_ = false;
   size_t waiting_ = 0;
   variable_list shared_;  // gradients that several leaves get: kept, so that each copies them
   // Where the walk began: these keep the functions below them alive.
   std::vector<std::shared_ptr<torch::autograd::Node>> sources_;
-  // Every function that was walked; none is removed.
+  // Every function that was walked or foreseen; none is removed.
   std::unordered_map<const torch::autograd::Node*, State> states_;
-  std::vector<const State*> walked_;  // the same, in the order of the walk
+  std::vector<const State*> walked_;  // those that were walked, in that order
   mutable size_t first_waiting_ = 0;  // in walked_: all before it have run
   std::vector<const State*> to_walk_;
   std::vector<RecvPtr> reached_;  // by this walk
   std::vector<Entered> entered_;
+  std::vector<State*> held_;  // were ready once, but unsure
   std::priority_queue<State*, std::vector<State*>, LowerPriority> ready_;
 };
 

@@ -254,6 +254,64 @@ TEST(LocalPass, gradients_that_do_not_fit_their_send_are_errors) {
   EXPECT_PRED2(contains, error_of([&] { wrong_shape.run(deliver); }), "holdfast::SendFunction");
 }
 
+// x -> a -> b; a and b were sent.
+struct TwoSends {
+  Tensor x = leaf({3});
+  Tensor a = x * 2;
+  Tensor b = a * 3;
+  std::shared_ptr<SendFunction> send_a = make_send(std::vector{a});
+  std::shared_ptr<SendFunction> send_b = make_send(std::vector{b});
+  const Tensor one = at::ones({3}, at::kDouble);
+  GradientMap map;
+  LocalPass pass{map, {}};
+
+  void run(bool settled) {
+    pass.run([](auto&&...) { FAIL(); }, settled);
+  }
+  // Only b's send has been added and has its gradient, but a's may follow.
+  void run_first_half() {
+    pass.add_sends(std::vector{send_b});
+    pass.foresee(std::vector{send_a, send_b});
+    pass.add_arrived(send_b, all_reached({one}));
+    run(false);
+    EXPECT_TRUE(pass.holds());
+    EXPECT_EQ(pass.waiting(), 2u);  // b's function has run, a's and x wait
+    EXPECT_FALSE(map.get(x).defined());
+  }
+};
+
+TEST(LocalPass, holds_what_a_foreseen_send_leads_to_until_that_has_its_gradient) {
+  TwoSends graph;
+  graph.run_first_half();
+  graph.pass.add_sends(std::vector{graph.send_a});
+  EXPECT_FALSE(graph.pass.holds());
+  graph.run(false);
+  EXPECT_FALSE(graph.map.get(graph.x).defined());
+  graph.pass.add_arrived(graph.send_a, all_reached({graph.one}));
+  graph.run(false);
+  EXPECT_EQ(graph.pass.waiting(), 0u);
+  expect_same(graph.map.get(graph.x), graph.one * 8, 0, "both");
+}
+
+TEST(LocalPass, runs_what_it_holds_when_no_send_is_added_any_more) {
+  TwoSends graph;
+  graph.run_first_half();
+  graph.run(true);
+  EXPECT_FALSE(graph.pass.holds());
+  EXPECT_EQ(graph.pass.waiting(), 0u);
+  expect_same(graph.map.get(graph.x), graph.one * 6, 0, "one");
+  EXPECT_PRED2(contains, error_of([&] { graph.pass.add_sends(std::vector{graph.send_a}); }), "already flow");
+}
+
+TEST(LocalPass, a_send_that_was_not_foreseen_cannot_lead_to_what_has_run) {
+  TwoSends graph;
+  graph.pass.add_sends(std::vector{graph.send_b});
+  graph.pass.add_arrived(graph.send_b, all_reached({graph.one}));
+  graph.run(false);
+  EXPECT_EQ(graph.pass.waiting(), 0u);
+  EXPECT_PRED2(contains, error_of([&] { graph.pass.add_sends(std::vector{graph.send_a}); }), "already flow");
+}
+
 TEST(LocalPass, names_what_waits) {
   Tensor x = leaf({3});
   Tensor h = x.tanh();

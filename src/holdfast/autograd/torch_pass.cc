@@ -79,6 +79,7 @@ std::vector<RemoteSend> TorchPass::walk(const WalkFrom& from) {
   }
   std::vector<LocalPass::RecvPtr> more = pass_.add_sends(sends);
   reached.insert(reached.end(), more.begin(), more.end());
+  if (!std::exchange(has_walked_, true) && !from.all_sends) pass_.foresee(context_->send_functions());
 
   std::vector<RemoteSend> remote;
   for (const LocalPass::RecvPtr& recv : reached) {
@@ -95,16 +96,18 @@ std::vector<RemoteSend> TorchPass::walk(const WalkFrom& from) {
   return remote;
 }
 
-RunResult TorchPass::run(bool, std::vector<ArrivedGradient> arrived) {
+RunResult TorchPass::run(bool, std::vector<ArrivedGradient> arrived, bool settled) {
   for (const ArrivedGradient& one : arrived) {
     pass_.add_arrived(context_->send(one.send), unpack(one.gradient, context_->host, *one.from));
   }
   RunResult result;
-  pass_.run([&](const LocalPass::RecvPtr& recv, const MessageGradients& gradients) {
+  const auto deliver = [&](const LocalPass::RecvPtr& recv, const MessageGradients& gradients) {
     const SendOrigin& origin = recv->origin;
     result.gradients.push_back(
         {.to = origin.sender, .send = origin.number, .gradient = pack(gradients, context_->host, origin)});
-  });
+  };
+  pass_.run(deliver, settled);
+  result.held = pass_.holds();
   result.waiting = pass_.waiting();
   result.waiting_names = pass_.waiting_names();
   return result;

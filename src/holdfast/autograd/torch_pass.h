@@ -20,13 +20,14 @@ class TorchPass final : public PassGraph {
   TorchPass(std::shared_ptr<ContextState> context, const PassInfo& info, std::vector<Root> roots);
 
   std::vector<RemoteSend> walk(const WalkFrom& from) override;
-  RunResult run(bool roots, std::vector<ArrivedGradient> arrived) override;
+  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) override;
 
  private:
   // The context must outlive the pass, which accumulates into its gradients.
   const std::shared_ptr<ContextState> context_;
   const std::vector<Root> roots_;
   LocalPass pass_;
+  bool has_walked_ = false;
 };
 
 }  // namespace holdfast::autograd

@@ -50,9 +50,11 @@ inline std::string text_of_message(const Message& message) {
       add(std::to_string(send.rank.value) + ":" + std::to_string(send.send.value));
     }
     if (report.waiting > 0) add("waiting " + std::to_string(report.waiting) + " " + report.waiting_names);
+    if (report.status != PartStatus::working) add(report.status == PartStatus::held ? "held" : "done");
   } else if (message.kind == kGradient) {
     const GradientBody body = wire::decode_message<GradientBody>(message).take();
     add(std::to_string(body.send.value) + " \"" + std::string(body.body.begin(), body.body.end()) + "\"");
+    if (body.settled) add("settled");
     for (const Attachment& attachment : message.attachments) {
       add("+" + std::string(attachment.data, attachment.data + attachment.bytes));
     }
@@ -102,8 +104,8 @@ class ScriptGraph final : public PassGraph {
     for (const SendNumber send : from.sends) call += " " + std::to_string(send.value);
     return script_.next(call).reached;
   }
-  RunResult run(bool roots, std::vector<ArrivedGradient> arrived) override {
-    std::string call = "run";
+  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) override {
+    std::string call = settled ? "run" : "run early";
     if (roots) call += " roots";
     for (const ArrivedGradient& one : arrived) {
       call +=

@@ -115,7 +115,7 @@ PassId Backwards::start_pass(const ContextId& context_id, const PassOptions& opt
         ended, context->data, std::move(begin));
     parts_[id] = part;
     part->inbox.walk_roots = true;
-    part->inbox.run_roots = options.mode == PassMode::fast;
+    part->inbox.run_roots = true;
     schedule(step, part);
   });
   if (refusal) done(std::move(*refusal));
@@ -137,18 +137,30 @@ void Backwards::receive_report(Step& step, RootPass& root, const WorkerPtr& from
                .worker = name};
   }
   if (failure) return end_pass(step, root.id(), std::move(*failure));
+  if (root.settled() && report.status == PartStatus::held) send_marked(step, root.id(), from);
   advance(step, root);
 }
 
 void Backwards::advance(Step& step, RootPass& root) {
-  if (root.begin_to_run()) {
-    const PartPtr& part = parts_.at(root.id());
-    part->inbox.run_roots = true;
-    schedule(step, part);
-  } else if (root.complete()) {
-    std::optional<Failure> starved = root.mode() == PassMode::fast ? root.starved() : std::nullopt;
-    end_pass(step, root.id(), starved ? Status(std::move(*starved)) : Status());
+  if (root.settle()) {
+    const PartPtr& own = parts_.at(root.id());
+    own->settled = true;
+    for (const auto& [worker, reporter] : root.reporters()) {
+      if (reporter.status != PartStatus::held) continue;
+      if (node_.is_self(worker)) {
+        resume(step, own);
+      } else {
+        send_marked(step, root.id(), reporter.worker);
+      }
+    }
   }
+  if (!root.complete()) return;
+  std::optional<Failure> starved = root.mode() == PassMode::fast ? root.starved() : std::nullopt;
+  end_pass(step, root.id(), starved ? Status(std::move(*starved)) : Status());
+}
+
+void Backwards::send_marked(Step& step, const PassId& pass, const WorkerPtr& to) {
+  if (!HOLDFAST_CANARY(marked_not_sent)) send_to(step, to, wire::encode_message(kMarked, PassOnly{pass}));
 }
 
 void Backwards::end_pass(Step& step, const PassId& id, Status status) {
@@ -218,72 +230,80 @@ void Backwards::run_next(const ContextId& id) {
 void Backwards::settle(Step& step, const PartPtr& part, PartOutcome& outcome) {
   if (part->ended()) return;
   if (outcome.failure) return fail_part(step, *part, std::move(*outcome.failure));
-  if (outcome.walked) after_walk(step, *part, outcome);
-  if (outcome.ran && !part->ended()) after_run(step, *part, outcome);
-}
-
-void Backwards::after_walk(Step& step, Part& part, PartOutcome& outcome) {
-  Report report{.pass = part.pass().id, .processed = std::move(outcome.processed), .spawned = {}};
-  std::map<WorkerId, std::pair<WorkerPtr, std::vector<SendNumber>>> by_worker;
+  if (outcome.ran) part->set_roots_run();
+  const bool fast = part->pass().mode == PassMode::fast;
+  Report report{.pass = part->pass().id, .processed = std::move(outcome.processed), .spawned = {}};
   for (const RemoteSend& reached : outcome.reached) {
-    const WorkerInfo& worker = *reached.worker;
-    report.spawned.push_back({.rank = worker.rank, .incarnation = worker.incarnation, .send = reached.send});
-    auto& [to, sends] = by_worker[worker.id()];
-    to = reached.worker;
-    sends.push_back(reached.send);
+    report.spawned.push_back(
+        {.rank = reached.worker->rank, .incarnation = reached.worker->incarnation, .send = reached.send});
   }
-  const PassHeader header = part.header();
-  for (const auto& [id, marks] : by_worker) {
-    const auto& [to, sends] = marks;
-    for (size_t at = 0; at < sends.size(); at += kSendsTogether) {
-      const auto begin = sends.begin() + static_cast<ptrdiff_t>(at);
-      const auto count = static_cast<ptrdiff_t>(std::min(kSendsTogether, sends.size() - at));
-      send_to(step, to, wire::encode_message(kMark, Mark{header, {begin, begin + count}}));
-    }
-  }
-  if (part.ended() || part.failed) return;  // by a MARK to this worker itself that was wrong
-  this->report(step, part, std::move(report));
-}
-
-void Backwards::after_run(Step& step, Part& part, PartOutcome& outcome) {
-  part.set_roots_run();
-  Report report{.pass = part.pass().id, .processed = std::move(outcome.processed), .spawned = {}};
+  send_marks(step, *part, outcome);
   for (LeavingMessage& leaving : outcome.leaving) {
     const uint64_t bytes = leaving.message->total_bytes();
     if (bytes > frame_bytes_max_) {
-      return fail_part(step, part,
+      return fail_part(step, *part,
                        {.code = Code::invalid_argument,
                         .message = fmt::format("a gradient takes {} bytes, over the limit of {}"
                                                " (Options::frame_bytes_max)",
                                                bytes, frame_bytes_max_)});
     }
-    report.spawned.push_back({.rank = leaving.to->rank, .incarnation = leaving.to->incarnation, .send = leaving.send});
+    const WorkerInfo& to = *leaving.to;
+    if (fast) report.spawned.push_back({.rank = to.rank, .incarnation = to.incarnation, .send = leaving.send});
     if (!HOLDFAST_CANARY(gradient_not_sent) || leaving.send.value % 8 != 0) {
       send_to(step, leaving.to, std::move(leaving.message));
     }
   }
-  if (part.ended() || part.failed) return;  // by a gradient to this worker itself that was wrong
-  if (part.pass().mode == PassMode::fast) {
+  if (part->ended() || part->failed) return;  // by a word to this worker itself that was wrong
+  if (fast) {
     report.waiting = outcome.waiting;
     report.waiting_names = outcome.waiting_names.substr(0, kNamesBytesMax);
-    return this->report(step, part, std::move(report));
+    return this->report(step, *part, std::move(report));
   }
-  if (part.done || (!part.complete() && !HOLDFAST_CANARY(done_too_early))) return;
-  if (outcome.waiting > 0 && !HOLDFAST_CANARY(done_too_early)) {
-    return fail_part(step, part,
+  if (outcome.held && part->settled) part->inbox.resume = true;  // it has heard of that meanwhile
+  if (outcome.ran && part->complete() && outcome.waiting > 0 && !outcome.held && !HOLDFAST_CANARY(done_too_early)) {
+    return fail_part(step, *part,
                      {.code = Code::remote_error,
                       .message = fmt::format("{} functions wait though every gradient has arrived: {}", outcome.waiting,
                                              outcome.waiting_names)});
   }
-  part.done = true;
-  if (!node_.is_self(part.pass().id.root)) {
-    return send_to(step, part.pass().root, wire::encode_message(kPartDone, PassOnly{part.pass().id}));
+  if (find_status(*part, outcome, report)) this->report(step, *part, std::move(report));
+}
+
+void Backwards::send_marks(Step& step, const Part& part, const PartOutcome& outcome) {
+  std::set<std::pair<WorkerId, SendNumber>> with_gradient;
+  for (const LeavingMessage& leaving : outcome.leaving) with_gradient.emplace(leaving.to->id(), leaving.send);
+  std::map<WorkerId, std::pair<WorkerPtr, std::vector<SendNumber>>> by_worker;
+  for (const RemoteSend& reached : outcome.reached) {
+    if (with_gradient.contains({reached.worker->id(), reached.send})) continue;
+    auto& [to, sends] = by_worker[reached.worker->id()];
+    to = reached.worker;
+    sends.push_back(reached.send);
   }
-  RootPass& root = *roots_.at(part.pass().id);
-  if (std::optional<Failure> failure = root.on_done(node_.self())) {
-    return end_pass(step, root.id(), std::move(*failure));
+  for (const auto& [id, marks] : by_worker) {
+    const auto& [to, sends] = marks;
+    for (size_t at = 0; at < sends.size(); at += kSendsTogether) {
+      const auto begin = sends.begin() + static_cast<ptrdiff_t>(at);
+      const auto count = static_cast<ptrdiff_t>(std::min(kSendsTogether, sends.size() - at));
+      send_to(step, to, wire::encode_message(kMark, Mark{part.header(), {begin, begin + count}}));
+    }
   }
-  advance(step, root);
+}
+
+bool Backwards::find_status(Part& part, const PartOutcome& outcome, Report& report) const {
+  if (outcome.held && !part.settled) {
+    report.status = PartStatus::held;
+  } else if (outcome.ran && ((part.complete() && outcome.waiting == 0) || HOLDFAST_CANARY(done_too_early))) {
+    report.status = PartStatus::done;
+  }
+  const bool is_news = report.status != PartStatus::working && report.status != part.status;
+  if (!outcome.walked && !is_news) return false;
+  part.status = report.status;
+  return true;
+}
+
+void Backwards::resume(Step& step, const PartPtr& part) {
+  part->inbox.resume = true;
+  schedule(step, part);
 }
 
 void Backwards::report(Step& step, const Part& part, Report report) {

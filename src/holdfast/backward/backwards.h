@@ -100,12 +100,12 @@ class Backwards final : public Protocol, private ContextPost {
   Status on_mark(Step& step, const WorkerPtr& from, const Message& message);
   Status on_gradient(Step& step, const WorkerPtr& from, Message& message);
   Status on_report(Step& step, const WorkerPtr& from, const Message& message);
-  Status on_done(Step& step, const WorkerPtr& from, const Message& message);
+  Status on_marked(Step& step, const WorkerPtr& from, const Message& message);
   Status on_error(Step& step, const WorkerPtr& from, const Message& message);
   Status on_end(Step& step, const WorkerPtr& from, const Message& message);
   void send_error(Step& step, const WorkerPtr& root, const PassId& pass, const Failure& failure);
   // The part that a MARK or a gradient is for. Null: there is none, and nothing is to be done.
-  PartPtr part_for(Step& step, const PassHeader& header, bool may_begin);
+  PartPtr part_for(Step& step, const PassHeader& header);
   // Null: the pass has ended, or never was; the sender has been told.
   RootPass* root_for(Step& step, const WorkerPtr& from, const PassId& pass);
 
@@ -115,13 +115,19 @@ class Backwards final : public Protocol, private ContextPost {
   // Outside the lock: the next work of that context.
   void run_next(const ContextId& id);
   void settle(Step& step, const PartPtr& part, PartOutcome& outcome);
-  void after_walk(Step& step, Part& part, PartOutcome& outcome);
-  void after_run(Step& step, Part& part, PartOutcome& outcome);
+  // SMART: to who sent what was reached, if its gradient does not leave now, which says the same.
+  void send_marks(Step& step, const Part& part, const PartOutcome& outcome);
+  // SMART: what the root is to be told now; false: nothing.
+  bool find_status(Part& part, const PartOutcome& outcome, Report& report) const;
   void report(Step& step, const Part& part, Report report);
+  // SMART: nobody marks any more, and the part has waited for that.
+  void resume(Step& step, const PartPtr& part);
   void fail_part(Step& step, Part& part, Failure failure);
   void end_part(Step& step, const PassId& id);
 
   void receive_report(Step& step, RootPass& root, const WorkerPtr& from, const Report& report);
+  // SMART: tells a part that nobody marks any more.
+  void send_marked(Step& step, const PassId& pass, const WorkerPtr& to);
   // Takes a pass to its next phase, or to its end.
   void advance(Step& step, RootPass& root);
   void end_pass(Step& step, const PassId& id, Status status);

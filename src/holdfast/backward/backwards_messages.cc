@@ -50,7 +50,7 @@ Status Backwards::on_message(Step& step, const WorkerPtr& from, Message message)
   if (kind == kGradient) return on_gradient(step, from, message);
   if (kind == kMark) return on_mark(step, from, message);
   if (kind == kReport) return on_report(step, from, message);
-  if (kind == kPartDone) return on_done(step, from, message);
+  if (kind == kMarked) return on_marked(step, from, message);
   if (kind == kPassError) return on_error(step, from, message);
   if (kind == kPassEnd) return on_end(step, from, message);
   if (kind == kCleanupContext) return on_cleanup(step, from, message);
@@ -70,7 +70,7 @@ Status Backwards::on_cleanup(Step& step, const WorkerPtr& from, const Message& m
 
 // ---- to a part
 
-Backwards::PartPtr Backwards::part_for(Step& step, const PassHeader& header, bool may_begin) {
+Backwards::PartPtr Backwards::part_for(Step& step, const PassHeader& header) {
   const PassId& id = header.pass;
   if (auto found = parts_.find(id); found != parts_.end()) {
     return found->second->failed ? nullptr : found->second;
@@ -89,12 +89,6 @@ Backwards::PartPtr Backwards::part_for(Step& step, const PassHeader& header, boo
   }
   auto ended = context->ended_passes.find(id.root);
   if (ended != context->ended_passes.end() && ended->second.contains(id.counter)) return nullptr;
-  if (!may_begin) {
-    send_error(
-        step, root, id,
-        {.code = Code::corrupt, .message = "a gradient for a send that was not marked", .worker = node_.self()->name});
-    return nullptr;
-  }
   auto flag = std::make_shared<std::atomic<bool>>(false);
   auto part = std::make_shared<Part>(
       PassInfo{.id = id, .root = std::move(root), .mode = header.mode, .options = header.options, .ended = flag}, flag,
@@ -107,7 +101,7 @@ Status Backwards::on_mark(Step& step, const WorkerPtr& from, const Message& mess
   Result<Mark> mark = wire::decode_message<Mark>(message);
   if (!mark) return std::move(mark.failure());
   if (!sound(mark->header)) return corrupt_pass(from, "a MARK of an impossible pass");
-  const PartPtr part = part_for(step, mark->header, true);
+  const PartPtr part = part_for(step, mark->header);
   if (!part) return {};
   if (std::optional<Failure> failure = part->mark(mark->sends)) {
     fail_part(step, *part, std::move(*failure));
@@ -123,8 +117,9 @@ Status Backwards::on_gradient(Step& step, const WorkerPtr& from, Message& messag
   if (!sound(body->header)) return corrupt_pass(from, "a gradient of an impossible pass");
   auto attachments = std::make_shared<std::vector<Attachment>>(std::move(message.attachments));
   step.garbage.push_back(attachments);  // if it is not taken
-  const PartPtr part = part_for(step, body->header, body->header.mode == PassMode::fast);
+  const PartPtr part = part_for(step, body->header);
   if (!part) return {};
+  if (body->settled) part->settled = true;
   std::optional<Failure> failure =
       part->arrive({.from = from,
                     .send = body->send,
@@ -134,6 +129,19 @@ Status Backwards::on_gradient(Step& step, const WorkerPtr& from, Message& messag
   } else {
     schedule(step, part);
   }
+  return {};
+}
+
+Status Backwards::on_marked(Step& step, const WorkerPtr& from, const Message& message) {
+  Result<PassOnly> marked = wire::decode_message<PassOnly>(message);
+  if (!marked) return std::move(marked.failure());
+  if (marked->pass.root != from->id())
+    return corrupt_pass(from, "the end of the marking of a pass that is not its own,");
+  const auto found = parts_.find(marked->pass);
+  if (found == parts_.end() || found->second->failed) return {};
+  const PartPtr& part = found->second;
+  part->settled = true;
+  if (part->status == PartStatus::held) resume(step, part);
   return {};
 }
 
@@ -164,22 +172,8 @@ Status Backwards::on_report(Step& step, const WorkerPtr& from, const Message& me
   Result<Report> report = wire::decode_message<Report>(message);
   if (!report) return std::move(report.failure());
   if (!node_.is_self(report->pass.root)) return corrupt_pass(from, "a report of a pass that was not started here,");
+  if (report->status > PartStatus::done) return corrupt_pass(from, "a report of an unknown status");
   if (RootPass* root = root_for(step, from, report->pass)) receive_report(step, *root, from, *report);
-  return {};
-}
-
-Status Backwards::on_done(Step& step, const WorkerPtr& from, const Message& message) {
-  Result<PassOnly> done = wire::decode_message<PassOnly>(message);
-  if (!done) return std::move(done.failure());
-  if (!node_.is_self(done->pass.root))
-    return corrupt_pass(from, "the end of work for a pass that was not started here,");
-  RootPass* root = root_for(step, from, done->pass);
-  if (root == nullptr) return {};
-  if (std::optional<Failure> failure = root->on_done(from)) {
-    end_pass(step, root->id(), std::move(*failure));
-  } else {
-    advance(step, *root);
-  }
   return {};
 }
 

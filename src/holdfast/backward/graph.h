@@ -62,6 +62,8 @@ struct LeavingGradient {
 
 struct RunResult {
   std::vector<LeavingGradient> gradients;
+  // Some functions have all their gradients so far, and could run if it were known that nobody marks any more.
+  bool held = false;
   // Functions reached by the walk that have not run, sends without a gradient among them; and the names of a few.
   uint64_t waiting = 0;
   std::string waiting_names;
@@ -74,11 +76,13 @@ class PassGraph {
  public:
   virtual ~PassGraph() = default;
   // Walks on from there, each function once in the pass, and counts dependencies. Returns the recvs newly reached.
-  // A send that is not recorded: throws.
+  // A send that is not recorded: throws. Without all_sends, the first walk also looks which functions the other sends
+  // that are recorded here lead to: until those are walked from, what such a function waits for is not certain.
   virtual std::vector<RemoteSend> walk(const WalkFrom& from) = 0;
-  // Executes all functions that are ready now. `roots`: this begins at the roots. What it has done must be visible to
-  // others on this worker when it returns: the root may complete the pass at once. One gradient for each recv executed.
-  virtual RunResult run(bool roots, std::vector<ArrivedGradient> arrived) = 0;
+  // Executes all functions that are ready now. `roots`: this begins at the roots. `settled`: there will be no more
+  // walks, so what functions wait for is certain. What it has done must be visible to others on this worker when it
+  // returns: the root may complete the pass at once. One gradient for each recv executed.
+  virtual RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) = 0;
 };
 
 // The layer above's data of one context on one worker.

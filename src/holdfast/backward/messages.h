@@ -18,7 +18,7 @@ inline constexpr Kind kCleanupContext{65};
 inline constexpr Kind kMark{66};
 inline constexpr Kind kReport{67};
 inline constexpr Kind kGradient{68};
-inline constexpr Kind kPartDone{69};
+inline constexpr Kind kMarked{69};
 inline constexpr Kind kPassError{70};
 inline constexpr Kind kPassEnd{71};
 
@@ -27,7 +27,7 @@ inline constexpr std::array<KindName, 8> kBackwardKinds = {{{kContextReached, "C
                                                             {kMark, "MARK"},
                                                             {kReport, "REPORT"},
                                                             {kGradient, "BACKWARD_AUTOGRAD"},
-                                                            {kPartDone, "DONE"},
+                                                            {kMarked, "MARKED"},
                                                             {kPassError, "PASS_ERROR"},
                                                             {kPassEnd, "PASS_END"}}};
 
@@ -68,13 +68,21 @@ struct SpawnedSend {
   HOLDFAST_FIELDS(SpawnedSend, rank, incarnation, send)
 };
 
+// SMART. How far a part is.
+enum class PartStatus : uint8_t {
+  working = 0,
+  held = 1,  // something could run if it were known that nobody marks any more
+  done = 2,  // every send that was marked has got its gradient, and all has run
+};
+
 struct Report {
   PassId pass;
   std::vector<SendNumber> processed;
   std::vector<SpawnedSend> spawned;
   uint64_t waiting = 0;
   std::string waiting_names;
-  HOLDFAST_FIELDS(Report, pass, processed, spawned, waiting, waiting_names)
+  PartStatus status = PartStatus::working;
+  HOLDFAST_FIELDS(Report, pass, processed, spawned, waiting, waiting_names, status)
 };
 
 // The attachments of the message are the gradient's.
@@ -82,10 +90,11 @@ struct GradientBody {
   PassHeader header;
   SendNumber send;
   Bytes body;
-  HOLDFAST_FIELDS(GradientBody, header, send, body)
+  bool settled = false;  // SMART: nobody marks any more
+  HOLDFAST_FIELDS(GradientBody, header, send, body, settled)
 };
 
-// DONE, PASS_END.
+// MARKED, PASS_END.
 struct PassOnly {
   PassId pass;
   HOLDFAST_FIELDS(PassOnly, pass)

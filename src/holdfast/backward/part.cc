@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <holdfast/base/canary.h>
 #include <holdfast/base/check.h>
 #include <holdfast/wire/codecs.h>
 #include <holdfast/wire/frame.h>
@@ -14,14 +15,16 @@ Failure corrupt(const char* what, SendNumber send) {
   return {.code = Code::corrupt, .message = fmt::format("{} {}", what, send.value)};
 }
 
-LeavingMessage pack(const PassHeader& header, LeavingGradient leaving) {
+LeavingMessage pack(const PassHeader& header, LeavingGradient leaving, bool settled) {
   if (leaving.gradient.attachments.size() > kAttachmentsMax) {
     throw_failure({.code = Code::invalid_argument,
                    .message = fmt::format("a gradient of {} parts, over the limit of {}",
                                           leaving.gradient.attachments.size(), kAttachmentsMax)});
   }
   auto message = std::make_shared<Message>(wire::encode_message(
-      kGradient, GradientBody{.header = header, .send = leaving.send, .body = std::move(leaving.gradient.body)}));
+      kGradient,
+      GradientBody{
+          .header = header, .send = leaving.send, .body = std::move(leaving.gradient.body), .settled = settled}));
   message->attachments = std::move(leaving.gradient.attachments);
   return {.to = std::move(leaving.to), .send = leaving.send, .message = std::move(message)};
 }
@@ -51,12 +54,16 @@ std::optional<Failure> Part::mark(const std::vector<SendNumber>& sends) {
 std::optional<Failure> Part::arrive(ArrivedGradient gradient) {
   const SendNumber send = gradient.send;
   if (send.value == 0) return corrupt("a gradient for send", send);
-  if (pass_.mode == PassMode::smart && !marked_.contains(send)) {
-    return corrupt("a gradient that nobody asked for, for send", send);
-  }
+  if (pass_.mode == PassMode::smart && marked_.insert(send).second) inbox.marks.push_back(send);
   if (!arrived_.insert(send).second) return corrupt("a second gradient for send", send);
   inbox.gradients.push_back(std::move(gradient));
   return std::nullopt;
+}
+
+PartWork Part::take_work() {
+  PartWork work = std::exchange(inbox, {});
+  work.settled = settled;
+  return work;
 }
 
 PartOutcome Part::perform(PartWork work) {
@@ -80,11 +87,16 @@ PartOutcome Part::perform(PartWork work) {
       outcome.processed = std::move(work.marks);
     }
     if (work.walk_roots) outcome.processed.push_back(kRootStart);
-    if (work.runs()) {
+    // A walk may have let go what was held.
+    if (work.runs() || held_) {
       outcome.ran = true;
-      RunResult result = graph_->run(work.run_roots, std::move(work.gradients));
+      const bool settled = fast || work.settled || HOLDFAST_CANARY(run_before_settled);
+      RunResult result = graph_->run(work.run_roots, std::move(work.gradients), settled);
       const PassHeader header = this->header();
-      for (LeavingGradient& leaving : result.gradients) outcome.leaving.push_back(pack(header, std::move(leaving)));
+      for (LeavingGradient& leaving : result.gradients) {
+        outcome.leaving.push_back(pack(header, std::move(leaving), work.settled));
+      }
+      outcome.held = held_ = result.held;
       outcome.waiting = result.waiting;
       outcome.waiting_names = std::move(result.waiting_names);
     }

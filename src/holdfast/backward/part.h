@@ -20,11 +20,13 @@ namespace holdfast {
 struct PartWork {
   bool walk_roots = false;
   bool run_roots = false;
+  bool resume = false;   // SMART: what was held may run
+  bool settled = false;  // SMART: nobody marks any more; set when the work is taken
   std::vector<SendNumber> marks;
   std::vector<ArrivedGradient> gradients;
 
   bool walks() const { return walk_roots || !marks.empty(); }
-  bool runs() const { return run_roots || !gradients.empty(); }
+  bool runs() const { return run_roots || resume || !gradients.empty(); }
   bool empty() const { return !walks() && !runs(); }
 };
 
@@ -43,6 +45,7 @@ struct PartOutcome {
   std::vector<SendNumber> processed;  // marks (SMART) or gradients (FAST)
   std::vector<RemoteSend> reached;
   bool ran = false;
+  bool held = false;  // RunResult::held
   std::vector<LeavingMessage> leaving;
   uint64_t waiting = 0;
   std::string waiting_names;
@@ -64,7 +67,7 @@ class Part {
   // Nothing, or what is wrong with it.
   std::optional<Failure> mark(const std::vector<SendNumber>& sends);
   std::optional<Failure> arrive(ArrivedGradient gradient);
-  PartWork take_work() { return std::exchange(inbox, {}); }
+  PartWork take_work();
   // SMART: every marked send has its gradient, and all work is done.
   bool complete() const { return roots_run_ && arrived_.size() == marked_.size() && inbox.empty(); }
   size_t outstanding() const { return marked_.size() - arrived_.size() + inbox.gradients.size(); }
@@ -76,7 +79,9 @@ class Part {
   PartWork inbox;
   bool queued = false;  // in the context's list of those with work, or at work
   bool failed = false;  // it has told the root so: nothing more is done
-  bool done = false;    // it has told the root so (SMART)
+  // SMART.
+  bool settled = false;                     // nobody marks any more: every count is exact
+  PartStatus status = PartStatus::working;  // what it has told the root last
 
  private:
   const PassInfo pass_;
@@ -89,6 +94,7 @@ class Part {
   Begin begin_;
   std::shared_ptr<PassGraph> graph_;
   bool walked_all_ = false;  // FAST
+  bool held_ = false;        // by the last run
 };
 
 }  // namespace holdfast

@@ -54,16 +54,87 @@ TEST_F(PartTest, SmartMarksThenGradientsThenDone) {
   worker.from(2, kGradient, gradient_for(5, PassMode::smart));
   worker.from(1, kGradient, gradient_for(3, PassMode::smart));
   worker.run();
-  EXPECT_EQ(calls(), Texts({"run 5=g 3=g"}));
+  EXPECT_EQ(calls(), Texts({"run early 5=g 3=g"}));
   EXPECT_EQ(worker.said_to(1), Texts());
   EXPECT_EQ(worker.said_to(2), Texts({"BACKWARD_AUTOGRAD 9 \"a\""}));
   worker.from(2, kGradient, gradient_for(6, PassMode::smart));
   worker.run();
   EXPECT_EQ(worker.said_to(2), Texts({"BACKWARD_AUTOGRAD 10 \"b\""}));
-  EXPECT_EQ(worker.said_to(1), Texts({"DONE"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT -> done"}));
   worker.from(1, kPassEnd, end());
   EXPECT_EQ(worker.backwards().counts(), (BackwardCounts{.contexts = 1}));
   EXPECT_EQ(worker.script.graphs, 0);
+}
+
+TEST_F(PartTest, AGradientMarksItsSend) {
+  worker.script.answers = {{.reached = {{worker_info(2), {9}}, {worker_info(2), {10}}, {worker_info(1), {4}}}},
+                           {.result = {.gradients = {{worker_info(2), {9}, gradient("a")}}}}};
+  worker.from(2, kGradient, gradient_for(3, PassMode::smart));
+  worker.run();
+  EXPECT_EQ(calls(), Texts({"walk 3", "run early 3=g"}));
+  EXPECT_EQ(worker.said_to(2), Texts({"MARK 10", "BACKWARD_AUTOGRAD 9 \"a\""}));  // the gradient says MARK 9, too
+  EXPECT_EQ(worker.said_to(1), Texts({"MARK 4", "REPORT 3 -> 2:9 2:10 1:4 done"}));
+  // Somebody else reaches another send: it is not done any more.
+  worker.from(2, kMark, mark({{6}}));
+  worker.run();
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT 6 ->"}));
+}
+
+TEST_F(PartTest, WhatIsHeldRunsWhenNobodyMarksAnyMore) {
+  worker.script.answers.resize(4);
+  worker.script.answers[1].result.held = true;
+  worker.script.answers[1].result.waiting = 1;
+  worker.script.answers[3].result.held = true;
+  worker.script.answers[3].result.waiting = 1;
+  worker.from(2, kGradient, gradient_for(3, PassMode::smart));
+  worker.run();
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT 3 -> held"}));
+  worker.from(2, kMark, mark({{4}}));  // this may let it go
+  worker.run();
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT 4 -> held"}));
+  EXPECT_EQ(calls(), Texts({"walk 3", "run early 3=g", "walk 4", "run early"}));
+
+  worker.script.answers = {{.result = {.gradients = {{worker_info(2), {9}, gradient("a")}}, .waiting = 1}}};
+  worker.from(1, kMarked, end());
+  worker.run();
+  worker.from(2, kGradient, gradient_for(4, PassMode::smart));
+  worker.run();
+  EXPECT_EQ(calls(), Texts({"run", "run 4=g"}));
+  EXPECT_EQ(worker.said_to(2), Texts({"BACKWARD_AUTOGRAD 9 \"a\" settled"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT -> done"}));
+}
+
+TEST_F(PartTest, AGradientMaySayThatNobodyMarksAnyMore) {
+  worker.script.answers.resize(2);
+  worker.script.answers[1].result.held = true;
+  worker.script.answers[1].result.waiting = 1;
+  worker.from(1, kMark, mark({{4}}));
+  worker.from(2, kGradient, gradient_for(3, PassMode::smart));
+  worker.run();
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT 4 3 -> held"}));
+  GradientBody last = gradient_for(4, PassMode::smart);
+  last.settled = true;
+  worker.from(2, kGradient, last);
+  worker.run();
+  EXPECT_EQ(calls(), Texts({"walk 4 3", "run early 3=g", "run 4=g"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT -> done"}));
+  worker.from(1, kMarked, end());  // it had been sent meanwhile
+  worker.run();
+  EXPECT_EQ(worker.said_to(1), Texts());
+}
+
+TEST_F(PartTest, ThatNobodyMarksAnyMoreMayComeDuringARun) {
+  worker.script.answers.resize(2);
+  worker.script.answers[1].result.held = true;
+  worker.script.answers[1].result.waiting = 1;
+  worker.script.during = [this] {
+    worker.script.during = nullptr;
+    worker.from(1, kMarked, end());
+  };
+  worker.from(2, kGradient, gradient_for(3, PassMode::smart));
+  worker.run();
+  EXPECT_EQ(calls(), Texts({"walk 3", "run early 3=g", "run"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT 3 ->", "REPORT -> done"}));
 }
 
 TEST_F(PartTest, FastWalksAllOnceAndReportsEachRun) {
@@ -153,24 +224,23 @@ TEST_F(PartTest, WordsThatDoNotFitFailThePass) {
   const auto gradient_message = [](uint64_t send, PassMode mode, uint64_t counter) {
     return wire::encode_message(kGradient, gradient_for(send, mode, counter));
   };
-  // Pass 1 has send 3 marked; pass 2 has had a FAST gradient for it; pass 3 is not known.
+  // Pass 1 has send 3 marked, and a gradient for 5; pass 2 has had a FAST gradient for 3.
   const Case cases[] = {
       {"marked twice", wire::encode_message(kMark, mark({{3}})), "Corrupt worker0: a second MARK for send 3"},
       {"send 0", wire::encode_message(kMark, mark({{0}})), "Corrupt worker0: a MARK that cannot be, for send 0"},
-      {"not marked", gradient_message(4, PassMode::smart, 1),
-       "Corrupt worker0: a gradient that nobody asked for, for send 4"},
+      {"marked by its gradient, then twice", wire::encode_message(kMark, mark({{5}})),
+       "Corrupt worker0: a second MARK for send 5"},
       {"FAST, marked", wire::encode_message(kMark, mark({{4}}, 2)),
        "Corrupt worker0: a MARK that cannot be, for send 4"},
       {"FAST, twice", gradient_message(3, PassMode::fast, 2), "Corrupt worker0: a second gradient for send 3"},
       {"FAST, send 0", gradient_message(0, PassMode::fast, 2), "Corrupt worker0: a gradient for send 0"},
-      {"no part", gradient_message(3, PassMode::smart, 3),
-       "Corrupt worker0: a gradient for a send that was not marked"},
   };
   for (const Case& test : cases) {
     SCOPED_TRACE(test.name);
     HandWorker fresh;
     fresh.enter(1, 7, 1);
     fresh.from(1, kMark, mark({{3}}));
+    fresh.from(1, kGradient, gradient_for(5, PassMode::smart));
     fresh.from(2, kGradient, gradient_for(3, PassMode::fast, 2));
     fresh.run();
     fresh.said_to(1);
@@ -199,8 +269,8 @@ TEST_F(PartTest, WordsThatCannotBeCloseTheConnection) {
   GradientBody mode = gradient_for(3, PassMode::fast);
   mode.header.mode = static_cast<PassMode>(2);
   EXPECT_EQ(worker.from(2, kGradient, mode), "Corrupt");
-  EXPECT_EQ(worker.from(2, kPassEnd, end()), "Corrupt");   // not the root
-  EXPECT_EQ(worker.from(2, kPartDone, end()), "Corrupt");  // this is not the root
+  EXPECT_EQ(worker.from(2, kPassEnd, end()), "Corrupt");  // not the root
+  EXPECT_EQ(worker.from(2, kMarked, end()), "Corrupt");   // nor for this
   EXPECT_EQ(worker.from(2, kReport, Report{.pass = end().pass}), "Corrupt");
   EXPECT_EQ(worker.from(2, kPassError, PassError{.pass = end().pass, .code = 3}), "Corrupt");
   EXPECT_EQ(worker.backwards().counts(), (BackwardCounts{.contexts = 1}));

@@ -16,7 +16,7 @@ Failure unfit(const WorkerPtr& from, std::string_view what) {
 }  // namespace
 
 RootPass::RootPass(const PassId& id, PassMode mode, Time deadline, Done done)
-    : id_(id), mode_(mode), deadline_(deadline), done_(std::move(done)), running_(mode == PassMode::fast) {
+    : id_(id), mode_(mode), deadline_(deadline), done_(std::move(done)) {
   spawn({id.root, kRootStart});
 }
 
@@ -44,9 +44,17 @@ void RootPass::add_reporter(const WorkerPtr& from) {
 }
 
 std::optional<Failure> RootPass::on_report(const WorkerPtr& from, const Report& report) {
-  if (mode_ == PassMode::smart && running_) return unfit(from, "has marked sends after the marking was over");
+  if (settled_ && (!report.processed.empty() || !report.spawned.empty())) {
+    return unfit(from, "has marked sends after the marking was over");
+  }
+  if (mode_ == PassMode::fast && report.status != PartStatus::working) {
+    return unfit(from, "says that it is done when it cannot be");
+  }
   add_reporter(from);
   Reporter& reporter = reporters_.at(from->id());
+  if (reporter.status == PartStatus::done) --done_count_;
+  if (report.status == PartStatus::done) ++done_count_;
+  reporter.status = report.status;
   reporter.waiting = report.waiting;
   reporter.waiting_names = report.waiting_names;
   for (const SendNumber send : report.processed) {
@@ -61,25 +69,15 @@ std::optional<Failure> RootPass::on_report(const WorkerPtr& from, const Report& 
   return std::nullopt;
 }
 
-std::optional<Failure> RootPass::on_done(const WorkerPtr& from) {
-  auto found = reporters_.find(from->id());
-  if (mode_ == PassMode::fast || !running_ || found == reporters_.end() || found->second.done) {
-    return unfit(from, "says that it is done when it cannot be");
-  }
-  found->second.done = true;
-  ++done_count_;
-  return std::nullopt;
-}
-
-bool RootPass::begin_to_run() {
-  if (running_ || !even()) return false;
-  running_ = true;
+bool RootPass::settle() {
+  if (mode_ == PassMode::fast || settled_ || !even()) return false;
+  settled_ = true;
   return true;
 }
 
 bool RootPass::complete() const {
   if (mode_ == PassMode::fast) return even();
-  return running_ && (done_count_ == reporters_.size() || (HOLDFAST_CANARY(first_done_ends) && done_count_ > 0));
+  return settled_ && (done_count_ == reporters_.size() || (HOLDFAST_CANARY(first_done_ends) && done_count_ > 0));
 }
 
 std::optional<Failure> RootPass::starved() const {

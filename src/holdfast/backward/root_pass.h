@@ -30,12 +30,12 @@ class RootPass {
 
   // Nothing, or why the pass fails.
   std::optional<Failure> on_report(const WorkerPtr& from, const Report& report);
-  std::optional<Failure> on_done(const WorkerPtr& from);
   // It has a part, and so is to be told of the end.
   void add_reporter(const WorkerPtr& from);
 
   // SMART: whether the marks have just become even. True once.
-  bool begin_to_run();
+  bool settle();
+  bool settled() const { return settled_; }
   // Nothing is under way any more.
   bool complete() const;
   // FAST, when complete: what waited in vain, if anything.
@@ -45,7 +45,7 @@ class RootPass {
   bool involves(const WorkerId& worker) const { return involved_.contains(worker); }
   struct Reporter {
     WorkerPtr worker;
-    bool done = false;
+    PartStatus status = PartStatus::working;
     uint64_t waiting = 0;
     std::string waiting_names;
   };
@@ -63,7 +63,7 @@ class RootPass {
   const PassMode mode_;
   const Time deadline_;
   Done done_;
-  bool running_;  // false while SMART marks
+  bool settled_ = false;  // SMART: nobody marks any more
   std::set<SendOf> spawned_;
   std::set<SendOf> processed_;
   size_t matched_ = 0;  // in both

@@ -17,9 +17,11 @@ class RootPassTest : public ::testing::Test {
     EXPECT_EQ(worker.backwards().counts(), BackwardCounts());
     EXPECT_EQ(worker.script.graphs, 0);
   }
-  // A SMART pass that has marked send 4 of worker1 and send 5 of worker2.
+  // A SMART pass that has marked send 4 of worker1 and send 5 of worker2, and can go on when nobody marks any more.
   PassId start_marked() {
-    worker.script.answers = {{.reached = {{worker_info(1), {4}}, {worker_info(2), {5}}}}};
+    worker.script.answers = {{.reached = {{worker_info(1), {4}}, {worker_info(2), {5}}}}, {}};
+    worker.script.answers[1].result.held = true;
+    worker.script.answers[1].result.waiting = 1;
     const PassId pass = worker.start(context, PassMode::smart);
     worker.run();
     worker.said_to(1);
@@ -27,8 +29,9 @@ class RootPassTest : public ::testing::Test {
     worker.script.take_calls();
     return pass;
   }
-  Report report(const PassId& pass, std::vector<SendNumber> processed, std::vector<SpawnedSend> more = {}) {
-    return {.pass = pass, .processed = std::move(processed), .spawned = std::move(more)};
+  Report report(const PassId& pass, std::vector<SendNumber> processed, std::vector<SpawnedSend> more = {},
+                PartStatus status = PartStatus::working) {
+    return {.pass = pass, .processed = std::move(processed), .spawned = std::move(more), .status = status};
   }
   Texts take_done() { return std::exchange(worker.done, {}); }
 
@@ -45,27 +48,42 @@ TEST_F(RootPassTest, APassOnOneWorker) {
     EXPECT_TRUE(worker.backwards().idle());
     EXPECT_GT(pass.counter, 0u);
   }
-  EXPECT_EQ(worker.script.take_calls(), Texts({"walk roots", "run roots", "walk roots all", "run roots"}));
+  EXPECT_EQ(worker.script.take_calls(), Texts({"walk roots", "run early roots", "walk roots all", "run roots"}));
 }
 
-TEST_F(RootPassTest, SmartRunsWhenEveryMarkIsAccountedFor) {
+TEST_F(RootPassTest, SmartSettlesWhenEveryMarkIsAccountedFor) {
   const PassId pass = start_marked();
   // worker2's report comes before that of worker1, which has spawned one of what it has processed.
-  worker.from(2, kReport, report(pass, {{6}}));
-  worker.from(2, kReport, report(pass, {{5}}));
+  worker.from(2, kReport, report(pass, {{6}}, {}, PartStatus::done));
+  worker.from(2, kReport, report(pass, {{5}}));  // and is not done any more
   worker.run();
   EXPECT_EQ(worker.script.take_calls(), Texts());
-  worker.from(1, kReport, report(pass, {{4}}, {spawned(2, 6)}));
+  worker.from(1, kReport, report(pass, {{4}}, {spawned(2, 6)}, PartStatus::held));
+  EXPECT_EQ(worker.said_to(1), Texts({"MARKED"}));
   worker.script.answers = {{.result = {.gradients = {{worker_info(1), {4}, gradient("a")}}}}};
   worker.run();
-  EXPECT_EQ(worker.script.take_calls(), Texts({"run roots"}));
-  EXPECT_EQ(worker.said_to(1), Texts({"BACKWARD_AUTOGRAD 4 \"a\""}));
-  worker.from(2, kPartDone, PassOnly{pass});
+  EXPECT_EQ(worker.script.take_calls(), Texts({"run"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"BACKWARD_AUTOGRAD 4 \"a\" settled"}));
+  worker.from(2, kReport, report(pass, {}, {}, PartStatus::held));  // it has not heard
+  EXPECT_EQ(worker.said_to(2), Texts({"MARKED"}));
+  worker.from(2, kReport, report(pass, {}, {}, PartStatus::done));
   EXPECT_EQ(take_done(), Texts());
-  worker.from(1, kPartDone, PassOnly{pass});
+  worker.from(1, kReport, report(pass, {}, {}, PartStatus::done));
   EXPECT_EQ(take_done(), Texts({"ok"}));
   EXPECT_EQ(worker.said_to(1), Texts({"PASS_END"}));
   EXPECT_EQ(worker.said_to(2), Texts({"PASS_END"}));
+}
+
+TEST_F(RootPassTest, SmartTakesOneRoundWhereNothingIsHeld) {
+  worker.script.answers = {{.reached = {{worker_info(1), {4}}}},
+                           {.result = {.gradients = {{worker_info(1), {4}, gradient("a")}}}}};
+  const PassId pass = worker.start(context, PassMode::smart);
+  worker.run();
+  EXPECT_EQ(worker.script.take_calls(), Texts({"walk roots", "run early roots"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"BACKWARD_AUTOGRAD 4 \"a\""}));
+  worker.from(1, kReport, report(pass, {{4}}, {}, PartStatus::done));
+  EXPECT_EQ(take_done(), Texts({"ok"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"PASS_END"}));
 }
 
 TEST_F(RootPassTest, FastEndsWhenEveryGradientIsAccountedFor) {
@@ -93,13 +111,11 @@ TEST_F(RootPassTest, FastFailsIfFunctionsStarve) {
 }
 
 TEST_F(RootPassTest, AMarkAndAGradientForItself) {
-  worker.script.answers = {{.reached = {{worker.self(), {1}}}},
-                           {},
-                           {.result = {.gradients = {{worker.self(), {1}, gradient("a")}}, .waiting = 1}},
-                           {}};
+  worker.script.answers = {
+      {.reached = {{worker.self(), {1}}}}, {.result = {.gradients = {{worker.self(), {1}, gradient("a")}}}}, {}, {}};
   worker.start(context, PassMode::smart);
   worker.run();
-  EXPECT_EQ(worker.script.take_calls(), Texts({"walk roots", "walk 1", "run roots", "run 1=a"}));
+  EXPECT_EQ(worker.script.take_calls(), Texts({"walk roots", "run early roots", "walk 1", "run early 1=a"}));
   EXPECT_EQ(take_done(), Texts({"ok"}));
 }
 
@@ -138,8 +154,12 @@ TEST_F(RootPassTest, EveryFailureEndsItOnceAndEverywhere) {
          worker.from(1, kReport, Report{.pass = pass, .processed = {{0}}});
        },
        "Corrupt worker1: worker1 says that it has done the root's work"},
-      {"done too early", [](HandWorker& worker, const PassId& pass) { worker.from(1, kPartDone, PassOnly{pass}); },
-       "Corrupt worker1: worker1 says that it is done when it cannot be"},
+      {"marks when nobody marks any more",
+       [](HandWorker& worker, const PassId& pass) {
+         worker.from(2, kReport, Report{.pass = pass, .processed = {{5}}});
+         worker.from(1, kReport, Report{.pass = pass, .spawned = {spawned(2, 6)}});
+       },
+       "Corrupt worker1: worker1 has marked sends after the marking was over"},
       {"it reaches a lost worker",
        [](HandWorker& worker, const PassId& pass) {
          worker.lose(3);
@@ -194,9 +214,9 @@ TEST_F(RootPassTest, LateWordsToTheRootAreAnswered) {
   worker.run();
   take_done();
   worker.from(1, kReport, report(pass, {{4}}));
-  worker.from(1, kPartDone, PassOnly{pass});
   worker.from(1, kPassError, PassError{pass, 6, "broken", "worker1", ""});
-  EXPECT_EQ(worker.said_to(1), Texts({"PASS_END", "PASS_END", "PASS_END"}));
+  EXPECT_EQ(worker.said_to(1), Texts({"PASS_END", "PASS_END"}));
+  EXPECT_EQ(worker.from(1, kReport, report(pass, {}, {}, static_cast<PartStatus>(3))), "Corrupt");
   EXPECT_EQ(worker.from(1, kPassError, PassError{pass, 99, "", "", ""}), "Corrupt");
   EXPECT_EQ(take_done(), Texts());
 }

@@ -34,7 +34,9 @@ namespace holdfast {
   X(lost_creator_keeps_contexts, "contexts of a lost creator stay")                              \
   X(counters_for_sets, "a pass counts ids instead of comparing them")                            \
   X(first_done_ends, "a SMART pass is over when the first part is done")                         \
-  X(done_too_early, "a part says DONE after its first run")                                      \
+  X(done_too_early, "a part says that it is done after its first run")                           \
+  X(run_before_settled, "a part runs what may yet be marked again")                              \
+  X(marked_not_sent, "a part that holds something is not told that nobody marks any more")       \
   X(starved_ignored, "functions that wait in vain are no error")                                 \
   X(report_not_sent, "a part that spawns nothing does not report")                               \
   X(gradient_not_sent, "some gradients are not sent")                                            \

@@ -1,6 +1,7 @@
 #include <holdfast/sim/backward_toy.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,12 +34,35 @@ class Execution {
       const ToyFunction& function = program_.functions[at];
       if (function.kind == ToyKind::recv) new_recvs.push_back(at);
       for (const ToyEdge& edge : function.edges) {
+        if (executed_.contains(edge.input.function)) throw std::logic_error("a function ran before it was walked to");
         ++dependencies_[edge.input.function];
+        held_.erase(edge.input.function);
+        if (foreseen_.contains(at)) --unsure_[edge.input.function];
         stack.push_back(edge.input.function);
       }
     }
   }
-  bool visited(size_t function) const { return visited_.contains(function); }
+  // That function may be walked from later: what it leads to is not certain until then.
+  void foresee(size_t start) {
+    std::vector<size_t> stack{start};
+    while (!stack.empty()) {
+      const size_t at = stack.back();
+      stack.pop_back();
+      if (visited_.contains(at) || !foreseen_.insert(at).second) continue;
+      for (const ToyEdge& edge : program_.functions[at].edges) {
+        ++unsure_[edge.input.function];
+        stack.push_back(edge.input.function);
+      }
+    }
+  }
+  // Nothing is walked any more.
+  void settle() {
+    if (settled_) return;
+    settled_ = true;
+    for (const size_t function : held_) ready_.insert(function);
+    held_.clear();
+  }
+  bool held() const { return !held_.empty(); }
 
   void deliver(size_t function, size_t slot, std::optional<uint64_t> gradient) {
     ToyGradient& buffer = buffers_[function];
@@ -59,7 +83,7 @@ class Execution {
     if (ready_.empty()) return std::nullopt;
     const size_t function = *std::prev(ready_.end());
     ready_.erase(function);
-    ++executed_;
+    executed_.insert(function);
     return std::pair(function, std::move(buffers_[function]));
   }
   // Passes the gradient of an op or a send on to its inputs.
@@ -71,7 +95,7 @@ class Execution {
       deliver(edge.input.function, edge.input.slot, mine ? std::optional(*mine * edge.weight) : std::nullopt);
     }
   }
-  size_t waiting() const { return visited_.size() - executed_; }
+  size_t waiting() const { return visited_.size() - executed_.size(); }
   size_t waiting_on(const std::set<WorkerId>& workers, const std::set<size_t>& executed) const {
     size_t count = 0;
     for (const size_t at : visited_) count += workers.contains(program_.functions[at].worker) && !executed.contains(at);
@@ -83,15 +107,20 @@ class Execution {
     if (!visited_.contains(function)) throw std::logic_error("a gradient for a function that was not reached");
     size_t& left = dependencies_[function];
     if (left == 0) throw std::logic_error("one gradient too many");
-    if (--left == 0) ready_.insert(function);
+    if (--left > 0) return;
+    (settled_ || unsure_[function] == 0 ? ready_ : held_).insert(function);
   }
 
   const ToyProgram& program_;
   std::set<size_t> visited_;
   std::map<size_t, size_t> dependencies_;
   std::map<size_t, ToyGradient> buffers_;
+  std::set<size_t> foreseen_;
+  std::map<size_t, size_t> unsure_;  // edges to it from functions that were foreseen and not visited
+  bool settled_ = false;
+  std::set<size_t> held_;  // have all they wait for, but are unsure
   std::set<size_t> ready_;
-  size_t executed_ = 0;
+  std::set<size_t> executed_;
 };
 
 Bytes encode_gradient(const ToyGradient& gradient) { return std::move(wire::encode_message(kGradient, gradient).body); }
@@ -153,6 +182,9 @@ class ToyGraph final : public PassGraph {
       for (const auto& [number, function] : context_.sends) execution_.expect_from_outside(function, recvs);
     }
     for (const SendNumber send : from.sends) execution_.expect_from_outside(find_send(send), recvs);
+    if (!std::exchange(has_walked_, true) && !from.all_sends) {
+      for (const auto& [number, function] : context_.sends) execution_.foresee(function);
+    }
     std::vector<RemoteSend> reached;
     for (const size_t recv : recvs) {
       const ToyFunction& send = functions()[functions()[recv].counterpart];
@@ -161,8 +193,9 @@ class ToyGraph final : public PassGraph {
     return reached;
   }
 
-  RunResult run(bool roots, std::vector<ArrivedGradient> arrived) override {
+  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) override {
     if (pass_.ended->load()) violation("a run after the end");
+    if (settled) execution_.settle();
     if (roots) {
       for (const ToyRoot& root : roots_) execution_.deliver(root.value.function, root.value.slot, root.seed);
     }
@@ -176,6 +209,7 @@ class ToyGraph final : public PassGraph {
     }
     RunResult result;
     while (auto next = execution_.next()) execute(next->first, next->second, result);
+    result.held = execution_.held();
     result.waiting = execution_.waiting();
     if (result.waiting > 0) result.waiting_names = "toys";
     return result;
@@ -213,6 +247,7 @@ class ToyGraph final : public PassGraph {
   ToyContext& context_;  // the part of the pass holds it
   const PassInfo pass_;
   const std::vector<ToyRoot> roots_;
+  bool has_walked_ = false;
   Execution execution_;
 };
 
