@@ -34,7 +34,7 @@ struct SimCommandOptions {
   bool passes = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kSimFooter =
     R"(One seed makes one world: two to five workers on a simulated clock and network run a random program of
 references while connections are cut, networks are partitioned, frames are lost, repeated and
 reordered, and workers die and are replaced. Then everything heals, and must converge.
@@ -200,7 +200,7 @@ int run_exhaustive(const SimCommandOptions& options) {
 
 CommandBody add_sim_command(CLI::App& app) {
   auto options = std::make_shared<SimCommandOptions>();
-  app.footer(kFooter);
+  app.footer(kSimFooter);
   CLI::Option* seed =
       app.add_option("--seed", options->seed, "Run the world of this seed and print its history")->type_name("SEED");
   app.add_option("--seeds", options->worlds, "Run so many worlds")->excludes(seed)->type_name("COUNT");

@@ -1,3 +1,4 @@
+// HelpSession, and how TcpTransport hands them out.
 #include <holdfast/transport/tcp.h>
 
 #include <poll.h>
