@@ -27,7 +27,7 @@ std::string words_only(const std::string& text) {
   return out;
 }
 
-void write(const std::string& path, const std::string& text) {
+void write_file(const std::string& path, const std::string& text) {
   std::ofstream file(path);
   file << text;
   file.close();
@@ -77,14 +77,14 @@ void Report::keep(const Curve& curve) {
 
 void Report::write_files(const std::string& folder) const {
   std::filesystem::create_directories(folder);
-  write(fmt::format("{}/{}.json", folder, benchmark_), json());
+  write_file(fmt::format("{}/{}.json", folder, benchmark_), json());
   std::set<std::string> units;
   for (const Row& row : rows_) units.insert(row.unit);
   for (const std::string& unit : units) {
-    write(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(unit)), picture(unit));
+    write_file(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(unit)), picture(unit));
   }
   for (const Curve& curve : curves_) {
-    write(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(curve.over + " " + curve.what)),
+    write_file(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(curve.over + " " + curve.what)),
           curve.picture(benchmark_, system_));
   }
 }
