@@ -85,7 +85,7 @@ void Report::write_files(const std::string& folder) const {
   }
   for (const Curve& curve : curves_) {
     write_file(fmt::format("{}/{}_{}.svg", folder, benchmark_, words_only(curve.over + " " + curve.what)),
-          curve.picture(benchmark_, system_));
+               curve.picture(benchmark_, system_));
   }
 }
 
