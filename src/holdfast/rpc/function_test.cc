@@ -67,7 +67,7 @@ TEST(FunctionNames, AreQualifiedAndReadable) {
   EXPECT_EQ(name_of_function<&geometry::Point::moved>(), "geometry::Point::moved");
   EXPECT_EQ(name_of_function<&geometry::Box<int>::get>(), "geometry::Box<int>::get");
   // clang says more of it than g++ does, and one may call what the other has compiled.
-  EXPECT_EQ(name_of_function<give_text>(), "holdfast::{anonymous}::give_text");
+  EXPECT_EQ(name_of_function<give_text>(), "holdfast::function_test::{anonymous}::give_text");
 }
 
 TEST(FunctionNames, OfTemplatesTellInstancesApart) {
