@@ -54,12 +54,11 @@ class RoundTrip {
   // Once, before the first round and after all processes have been forked.
   virtual void start() = 0;
   virtual void run(size_t count, Latencies& latencies) = 0;
-  void round(size_t count) {
-    Latencies latencies;
-    latencies.reserve(count);
-    run(count, latencies);
-    p50_.push_back(latencies.percentile(0.5));
-    p99_.push_back(latencies.percentile(0.99));
+  void part_of_round(size_t count) { run(count, round_); }
+  void end_round() {
+    p50_.push_back(round_.percentile(0.5));
+    p99_.push_back(round_.percentile(0.99));
+    round_ = {};
   }
   const std::vector<double>& p50() const { return p50_; }
   void tell(Report& report, const std::string& what) const {
@@ -73,8 +72,18 @@ class RoundTrip {
   }
 
  private:
+  Latencies round_;
   std::vector<double> p50_, p99_;
 };
+
+// A round of each. They take turns in short parts, so that what are compared saw the same moods of the machine.
+void round_of_all(const std::vector<RoundTrip*>& all, size_t count) {
+  constexpr size_t kParts = 10;
+  for (size_t part = 0; part < kParts; ++part) {
+    for (RoundTrip* one : all) one->part_of_round(count / kParts);
+  }
+  for (RoundTrip* one : all) one->end_round();
+}
 
 class RawSocket final : public RoundTrip {
  public:
@@ -169,9 +178,9 @@ void run_rpc(const Settings& settings, Report& report) {
     for (RoundTrip* one : *all) one->start();
   }
   for (size_t round = 0; round < settings.rounds(); ++round) {
-    for (RoundTrip* one : lonely) one->round(settings.scaled(5000));
+    round_of_all(lonely, settings.scaled(5000));
     for (Calls* one : {&shared, &tcp, &tls}) one->round_of_many(settings.scaled(200000));
-    for (RoundTrip* one : crowded) one->round(settings.scaled(2000));
+    round_of_all(crowded, settings.scaled(2000));
   }
   sleeping.tell(report, "raw TCP round trip, 64 bytes, sleeping");
   spinning.tell(report, "raw TCP round trip, 64 bytes, spinning");
