@@ -28,15 +28,15 @@ constexpr int64_t kCount = 4 << 20;  // floats: 16 MiB
 
 std::vector<at::Tensor> kept;
 
-double sum(const at::Tensor& tensor) { return tensor.sum().item<double>(); }
-double sum_of_sparse(const at::Tensor& tensor) { return sum(tensor.to_dense()); }
+double total(const at::Tensor& tensor) { return tensor.sum().item<double>(); }
+double sum_of_sparse(const at::Tensor& tensor) { return total(tensor.to_dense()); }
 double first(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 double add_in_place(at::Tensor tensor) {
   tensor.add_(1);
-  return sum(tensor);
+  return total(tensor);
 }
 void keep(const at::Tensor& tensor) { kept.push_back(tensor); }
-double sum_of_kept(size_t i) { return sum(kept.at(i)); }
+double sum_of_kept(size_t i) { return total(kept.at(i)); }
 void drop_kept() { kept.clear(); }
 at::Tensor give_back(size_t i) { return kept.at(i); }
 at::Tensor make(double value) { return at::full({kCount}, value); }
@@ -97,7 +97,7 @@ TEST(LendableTest, LargeTensorsArriveAndStayAsTheyWere) {
 TEST(LendableTest, ALentTensorIsNotCopied) {
   OtherProcess other;
   const at::Tensor tensor = empty_lendable({kCount}).fill_(1);
-  EXPECT_EQ(other.peer.call<sum>(tensor), double{kCount});
+  EXPECT_EQ(other.peer.call<total>(tensor), double{kCount});
   other.peer.call<keep>(tensor);
   EXPECT_EQ(loans(tensor), 1u);
   tensor.fill_(2);
@@ -112,7 +112,7 @@ TEST(LendableTest, WhatTheReceiverWritesIsItsOwn) {
   const at::Tensor lent = lendable(at::ones({kCount})), copied = at::ones({kCount});
   for (const at::Tensor& tensor : {lent, copied}) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(other.peer.call<add_in_place>(tensor), 2.0 * kCount);
-    EXPECT_EQ(sum(tensor), double{kCount});
+    EXPECT_EQ(total(tensor), double{kCount});
   }
   other.worker.shutdown(kPatience);
 }
@@ -123,7 +123,7 @@ TEST(LendableTest, ViewsOfALentTensor) {
   table.copy_(at::arange(1024 * 1024).reshape({1024, 1024}));
   for (const at::Tensor& view :
        {table.slice(0, 512, 1024), table.slice(0, 1, 900), table.t(), table.slice(1, 3, 700)}) {
-    EXPECT_EQ(other.peer.call<sum>(view), sum(view));
+    EXPECT_EQ(other.peer.call<total>(view), total(view));
     EXPECT_EQ(other.peer.call<first>(view), first(view));
   }
   other.worker.shutdown(kPatience);
@@ -132,7 +132,7 @@ TEST(LendableTest, ViewsOfALentTensor) {
 TEST(LendableTest, BoolsAndIndicesAreCheckedInACopy) {
   OtherProcess other;
   const at::Tensor bools = empty_lendable({kCount}, at::kBool).fill_(true);
-  EXPECT_EQ(other.peer.call<sum>(bools), double{kCount});
+  EXPECT_EQ(other.peer.call<total>(bools), double{kCount});
   const int64_t count = 100'000;
   const at::Tensor indices = lendable(at::arange(count).reshape({1, count})), values = lendable(at::ones({count}));
   EXPECT_EQ(other.peer.call<sum_of_sparse>(at::sparse_coo_tensor(indices, values, {count})), double{count});
@@ -176,9 +176,9 @@ TEST(LendableTest, WhatAKilledSenderSentStays) {
   at::Tensor received = other.peer.call<give_back>(size_t{0});
   other.process.signal(SIGKILL);
   other.process.wait();
-  EXPECT_EQ(sum(received), 3.0 * kCount);
+  EXPECT_EQ(total(received), 3.0 * kCount);
   received.add_(1);
-  EXPECT_EQ(sum(received), 4.0 * kCount);
+  EXPECT_EQ(total(received), 4.0 * kCount);
   EXPECT_GE(mapped_areas(), 1u);
   received.reset();
   EXPECT_TRUE(soon([] { return mapped_areas() == 0; }));
