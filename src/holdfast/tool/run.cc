@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
@@ -58,6 +59,7 @@ constexpr const char* kFooter = R"(Everything after PROGRAM is passed to it unto
 Each worker finds these in its environment: HOLDFAST_COORDINATOR, HOLDFAST_RANK,
 HOLDFAST_WORLD_SIZE, HOLDFAST_LOCAL_RANK, HOLDFAST_NAME, HOLDFAST_JOB, HOLDFAST_LEASE_MS,
 HOLDFAST_SECURITY, and the number of a descriptor with the job's secret: HOLDFAST_SECRET_FD.
+Unless you set it: OMP_NUM_THREADS, its share of this machine's cores, for libtorch.
 Its stdin is /dev/null. What it writes is shown line by line, with its name in front.
 
 If one worker fails the others are asked to end (SIGTERM) and, after the grace period,
@@ -228,6 +230,12 @@ ChildSpec child_spec(const Job& job, Rank rank) {
   ours.push_back("HOLDFAST_CERT_FILE=" + job.security.cert_file);
   ours.push_back("HOLDFAST_KEY_FILE=" + job.security.key_file);
   if (!job.faults.empty()) ours.push_back("HOLDFAST_FAULTS=" + job.faults);
+  // Otherwise each of them would compute with as many threads as there are cores, and they would be in each other's
+  // way.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const uint32_t share = std::thread::hardware_concurrency() / options.local_size;
+    ours.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1u, share)));
+  }
   return {.path = job.path,
           .arguments = options.program,
           .environment = environment_with(ours),

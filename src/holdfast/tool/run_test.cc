@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -125,6 +127,18 @@ TEST(RunEnvironment, EachWorkerKnowsItsPlace) {
   EXPECT_EQ(places[0], places[2]);
   EXPECT_TRUE(contains(places[0], " 127.0.0.1:")) << places[0];
   EXPECT_EQ(places[0].find(' ', 1), 17u) << "the job is 16 hexadecimal digits: " << places[0];
+}
+
+TEST(RunEnvironment, WorkersShareTheCoresUnlessToldOtherwise) {
+  const char* const before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before == nullptr ? "" : before;
+  ::unsetenv("OMP_NUM_THREADS");
+  const std::vector<std::string> script = run_script({"--no-prefix", "-n", "2"}, "echo $OMP_NUM_THREADS");
+  const std::string share = std::to_string(std::max(1u, std::thread::hardware_concurrency() / 2));
+  EXPECT_EQ(lines_of(run(script).out), (std::vector<std::string>{share, share}));
+  ::setenv("OMP_NUM_THREADS", "7", 1);
+  EXPECT_EQ(lines_of(run(script).out), (std::vector<std::string>{"7", "7"}));
+  before == nullptr ? ::unsetenv("OMP_NUM_THREADS") : ::setenv("OMP_NUM_THREADS", kept.c_str(), 1);
 }
 
 TEST(RunEnvironment, SecondNodeUsesTheRendezvous) {
