@@ -31,6 +31,13 @@ if(HOLDFAST_SANITIZE)
   add_link_options(-fsanitize=${HOLDFAST_SANITIZE})
 endif()
 
+# Used where it is installed, never required. It takes a third of the time of the usual linker.
+find_program(HOLDFAST_GOLD ld.gold)
+mark_as_advanced(HOLDFAST_GOLD)
+if(HOLDFAST_BUILD_TESTS AND HOLDFAST_GOLD)
+  add_link_options(-fuse-ld=gold)
+endif()
+
 # Used where it is installed, never required.
 find_program(HOLDFAST_CCACHE ccache)
 mark_as_advanced(HOLDFAST_CCACHE)

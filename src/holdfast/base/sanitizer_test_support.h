@@ -1,8 +1,8 @@
 // For tests: which sanitizer this build has. A sanitizer makes code 3 to 20 times slower, so a sweep over many cases
 // may take fewer of them there, while the dev preset runs all:
 // - random worlds and searches that need many cases, not many threads: fewer under both;
-// - bytes from a stranger: all under AddressSanitizer, which is what finds their bugs; fewer under ThreadSanitizer,
-//   since they are decoded by one thread.
+// - bytes from a stranger: a third under AddressSanitizer, where the fuzz programs run, too; fewest under
+//   ThreadSanitizer, since they are decoded by one thread.
 #pragma once
 
 namespace holdfast::test {

@@ -1,4 +1,5 @@
 // Workers that have a secret or certificates: calls, cuts, strangers, and those that do not belong.
+#include <holdfast/base/sanitizer_test_support.h>
 #include <holdfast/rpc/proxy_test_support.h>
 #include <holdfast/rpc/rpc_test_support.h>
 #include <holdfast/transport/tls_test_support.h>
@@ -46,7 +47,7 @@ TEST(SecurityOfWorkers, LargeAndSmallCallsBothWays) {
     for (const bool shared_memory : {false, true}) {
       TestCoordinator coordinator(2, 30s, "test", security);
       auto workers = join_two(coordinator, shared_memory);
-      call_both_ways(*workers[0], *workers[1], 2, 8 << 20);
+      call_both_ways(*workers[0], *workers[1], 2, test::kSanitizer ? 1 << 20 : 8 << 20);
       call_both_ways(*workers[0], *workers[1], 200, 64);
       for (const auto& worker : workers) EXPECT_EQ(worker->stats().shared_memory, shared_memory ? 1u : 0u);
       shut_down({workers[0].get(), workers[1].get()});

@@ -543,7 +543,7 @@ TEST_F(HostileTest, AnyBytesAsCargoOrControl) {
       control(kRRefForkRequest,
               ForkRequests{.number = 1, .requests = {{object(7, 2), fork(40, 2)}, {object(1), fork(41, 2)}}})
           .body;
-  for (uint64_t seed = 1; seed <= (test::kThreadSanitizer ? 300 : 3000); ++seed) {
+  for (uint64_t seed = 1; seed <= (test::kThreadSanitizer ? 300 : test::kSanitizer ? 1000 : 3000); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const auto spoil = [&](Bytes bytes) {

@@ -23,7 +23,7 @@ std::string lines(const std::vector<std::string>& trace) {
   return text;
 }
 
-constexpr uint64_t kStatesMax = 1000;
+constexpr uint64_t kStatesMax = 300;
 
 class SmallWorldTest : public testing::TestWithParam<Scenario> {};
 
