@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/matmul.h>
@@ -23,22 +24,28 @@ namespace holdfast::bench {
 
 namespace {
 
-struct Layer {
-  // Small enough that tanh does not saturate: its gradients would be denormal numbers, which are slow.
-  Layer(int64_t inputs, int64_t outputs)
-      : weight(at::rand({inputs, outputs}).sub(0.5).div(std::sqrt(double(inputs))).set_requires_grad(true)) {}
-  at::Tensor forward(const at::Tensor& x) { return at::tanh(at::matmul(x, weight)); }
-  RRef<at::Tensor> parameter() { return current_worker().own(weight); }
-  at::Tensor weight;
-};
-
 // Seconds that a step takes.
 template <class Step>
-double time_of(Step&& step, size_t count) {
+double time_of(Step&& step, size_t count = 1) {
   const auto start = std::chrono::steady_clock::now();
   for (size_t i = 0; i < count; ++i) step();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(count);
 }
+
+struct Layer {
+  // Small enough that tanh does not saturate: its gradients would be denormal numbers, which are slow.
+  Layer(int64_t inputs, int64_t outputs)
+      : weight(at::rand({inputs, outputs}).sub(0.5).div(std::sqrt(double(inputs))).set_requires_grad(true)) {}
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y;
+    forward_seconds += time_of([&] { y = at::tanh(at::matmul(x, weight)); });
+    return y;
+  }
+  RRef<at::Tensor> parameter() { return current_worker().own(weight); }
+  double take_forward_seconds() { return std::exchange(forward_seconds, 0); }
+  at::Tensor weight;
+  double forward_seconds = 0;  // all together
+};
 
 // Three layers one after the other, here and over three workers. The ideal is what the work takes without them.
 class ThreeWorkers {
@@ -61,9 +68,13 @@ class ThreeWorkers {
       third.forward(second.forward(first.forward(x))).sum().backward();
       sgd.step();
     };
+    double call_seconds = 0;  // of the second layer's forward, all together
     const auto together = [&] {
       autograd::Context context(worker);
-      const at::Tensor y = there[1].call<&Layer::forward>(there[0].call<&Layer::forward>(first.forward(x)));
+      const at::Tensor first_y = first.forward(x);
+      at::Tensor second_y;
+      call_seconds += time_of([&] { second_y = there[0].call<&Layer::forward>(first_y); });
+      const at::Tensor y = there[1].call<&Layer::forward>(second_y);
       context.backward({y.sum()});
       optimizer.step(context);
     };
@@ -74,15 +85,26 @@ class ThreeWorkers {
     rows = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(rows) * 3e-3 / time_of(alone, 100)));
     x = at::rand({rows, kWidth});
     time_of(together, 50);
-    std::vector<double> ideal, seen, part;
+    std::vector<double> ideal, seen, part, layer_alone, layer_there, call;
+    const size_t count = settings.scaled(300);
+    const auto us_each = [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; };
+    second.take_forward_seconds();
+    there[0].call<&Layer::take_forward_seconds>();
     for (size_t round = 0; round < settings.rounds(); ++round) {
-      ideal.push_back(time_of(alone, settings.scaled(300)) * 1e3);
-      seen.push_back(time_of(together, settings.scaled(300)) * 1e3);
+      call_seconds = 0;
+      ideal.push_back(time_of(alone, count) * 1e3);
+      seen.push_back(time_of(together, count) * 1e3);
       part.push_back(ideal.back() / seen.back());
+      layer_alone.push_back(us_each(second.take_forward_seconds()));
+      layer_there.push_back(us_each(there[0].call<&Layer::take_forward_seconds>()));
+      call.push_back(us_each(call_seconds));
     }
     report.add("a step of three layers in one process", "ms", ideal, 2);
     report.add("the same, each layer on a worker of its own", "ms", seen, 2);
     report.add("ideal / seen (aim 0.95)", "ratio", part, 2);
+    report.add("of it, forward of one layer, in one process", "us", layer_alone, 0);
+    report.add("of it, forward of one layer, on a worker of its own", "us", layer_there, 0);
+    report.add("of it, the call around that", "us", call, 0);
     for (RRef<Layer>& layer : there) layer = {};
   }
 
