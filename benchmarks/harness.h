@@ -25,6 +25,10 @@ struct Benchmark {
   std::function<void(const Settings&, Report&)> run;
 };
 
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 // Latencies of one round, in microseconds.
 class Latencies {
  public:

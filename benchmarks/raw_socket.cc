@@ -16,11 +16,6 @@ namespace {
 
 constexpr size_t kBytes = 64;
 
-void set_nodelay(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
-
 // Between rounds nobody spins: others are measured then.
 constexpr int kSpinsMax = 2000;
 
@@ -40,6 +35,11 @@ bool read_all(int fd, uint8_t* at, size_t bytes, bool spinning) {
 }
 
 }  // namespace
+
+void set_nodelay(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
 
 RawSocketEcho::RawSocketEcho(const Kind& kind) : kind_(kind) {
   if (kind_.unix_socket) {

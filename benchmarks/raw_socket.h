@@ -9,6 +9,9 @@
 
 namespace holdfast::bench {
 
+// Small writes go out at once.
+void set_nodelay(int fd);
+
 // Serves one connection: every 64 bytes that come are sent back.
 class RawSocketEcho {
  public:

@@ -60,10 +60,6 @@ Options options_for(int rank, const std::string& coordinator) {
   return options;
 }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 double remote_and_fetch(const Peer& peer, size_t count) {
   std::deque<Future<int64_t>> waiting;
   const auto start = std::chrono::steady_clock::now();

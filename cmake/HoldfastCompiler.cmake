@@ -34,7 +34,7 @@ endif()
 # Used where it is installed, never required. It takes a third of the time of the usual linker.
 find_program(HOLDFAST_GOLD ld.gold)
 mark_as_advanced(HOLDFAST_GOLD)
-if(HOLDFAST_BUILD_TESTS AND HOLDFAST_GOLD)
+if(HOLDFAST_BUILD_TESTS AND HOLDFAST_GOLD AND NOT HOLDFAST_SANITIZE)
   add_link_options(-fuse-ld=gold)
 endif()
 

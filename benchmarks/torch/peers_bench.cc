@@ -20,10 +20,6 @@ namespace {
 Bytes give_back(Bytes bytes) { return bytes; }
 int64_t take_whole(const at::Tensor& tensor) { return tensor.numel(); }
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 struct Work {
   std::string name;  // as a peer is asked for it
   std::string heading;

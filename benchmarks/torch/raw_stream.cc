@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "../raw_socket.h"
+
 namespace holdfast::bench {
 
 namespace {
@@ -35,11 +37,6 @@ bool write_all(int fd, const void* from, uint64_t bytes) {
     bytes -= static_cast<uint64_t>(done);
   }
   return true;
-}
-
-void set_nodelay(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
 }  // namespace
