@@ -35,7 +35,7 @@ constexpr uint32_t kRanks = 4;
 
 uint64_t strangers_wanted() {
   if (const char* text = std::getenv("HOLDFAST_STRANGERS")) return std::strtoull(text, nullptr, 10);
-  return kSanitizer ? 2'000 : 20'000;
+  return kSanitizer ? 2'000 : 10'000;
 }
 
 sockaddr_in parse_loopback(const std::string& address) {
