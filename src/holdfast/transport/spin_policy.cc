@@ -26,7 +26,7 @@ void leave_core() {
 }  // namespace
 
 void SpinPolicy::Backoff::start(Time now) {
-  length_ = now >= until_ + 16 * length_ ? kPauseMin : std::min(2 * length_, kPauseMax);
+  length_ = now >= until_ + 16 * length_ ? kPauseMin : std::min(2 * length_, max_);
   until_ = now + length_;
 }
 
@@ -58,6 +58,11 @@ bool SpinPolicy::go_on_after_yield(Time now, Duration took) {
   return false;
 }
 
+bool SpinPolicy::shares_core(Duration last_yield) {
+  shared_ = last_yield > kAlone ? shared_ + 1 : 0;
+  return shared_ >= kSharedInARow;
+}
+
 bool SpinPolicy::may_move(Time now) {
   if (!stay_.over(now)) return false;
   stay_.start(now);
@@ -77,7 +82,8 @@ Spin::Spin(SpinPolicy* policy, Time until, bool moves) : policy_(policy), moves_
 Spin::~Spin() {
   if (policy_ == nullptr) return;
   policy_->end(slept_);
-  if (moves_ && !slept_ && yield_took_ > SpinPolicy::kAlone && policy_->may_move(steady_now())) leave_core();
+  const Duration last_yield = slept_ ? Duration::zero() : yield_took_;
+  if (moves_ && policy_->shares_core(last_yield) && policy_->may_move(steady_now())) leave_core();
 }
 
 bool Spin::again() {

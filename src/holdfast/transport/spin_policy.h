@@ -29,6 +29,10 @@ class SpinPolicy {
   static constexpr Duration kYieldMax = std::chrono::microseconds(20);
   static constexpr Duration kPauseMin = std::chrono::milliseconds(1);
   static constexpr Duration kPauseMax = std::chrono::milliseconds(256);
+  // A move costs little, and two that share a core beside an idle one lose half of their speed.
+  static constexpr Duration kStayMax = std::chrono::milliseconds(4);
+  // A turn may come back late for other reasons, and who moves then may move to where the other one is.
+  static constexpr uint32_t kSharedInARow = 3;
 
   // A wait begins: for how long to spin first. Zero: sleep at once.
   Duration begin(Time now);
@@ -36,17 +40,22 @@ class SpinPolicy {
   void end(bool slept);
   // During a spin a turn was given away and came back, and what is waited for has not happened. True: go on.
   bool go_on_after_yield(Time now, Duration took);
-  // The one that is waited for runs on the same core. True: go to another one.
+  // A wait has ended. `last_yield`: what is waited for happened while a turn was given away for so long; zero: it did
+  // not. True: again and again, so the one that is waited for runs on the same core.
+  bool shares_core(Duration last_yield);
+  // It does. True: go to another one.
   bool may_move(Time now);
 
  private:
   // Pauses that become longer as long as each comes soon after the one before.
   class Backoff {
    public:
+    explicit Backoff(Duration max) : max_(max) {}
     bool over(Time now) const { return now >= until_; }
     void start(Time now);
 
    private:
+    Duration max_;
     Duration length_ = kPauseMin;
     Time until_ = Time::min();
   };
@@ -60,8 +69,9 @@ class SpinPolicy {
   uint32_t failures_ = 0;  // spins in a row that were in vain
   uint32_t skip_ = 0;      // so many more waits are slept through for that
   uint32_t strain_ = 0;    // from yields that took long; more than kStrain: not an accident
-  Backoff pause_;
-  Backoff stay_;  // after a move
+  uint32_t shared_ = 0;    // waits in a row that say that a core is shared
+  Backoff pause_{kPauseMax};
+  Backoff stay_{kStayMax};  // after a move
 };
 
 // Asks up to 16 times, which takes a fraction of a microsecond: for questions that cost less than looking at the clock.
