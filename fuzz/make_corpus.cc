@@ -95,6 +95,35 @@ void rings() {
   write("rings", "hostile", hostile);
 }
 
+void tls_records() {
+  constexpr size_t kAsItIs = 0, kOfAType = 1, kData = 2;
+  constexpr uint8_t kKeyUpdate[] = {24, 0, 0, 1, 0}, kHead[] = {23, 3, 3, 0, 40};
+  const auto record = [](Output& out, size_t how, size_t piece_max, ByteView content, uint8_t type = 0) {
+    out.byte(how).two_bytes(piece_max);
+    if (how == kOfAType) out.byte(type);
+    out.two_bytes(content.size()).append(content);
+  };
+  Output honest;
+  honest.two_bytes(100);
+  for (size_t bytes : {1, 64, 200, 0, 99, 100, 101}) record(honest, kData, 50, Bytes(bytes, 7));
+  write("tls_records", "honest", honest);
+  Output renewed;
+  renewed.two_bytes(20'000);
+  record(renewed, kData, 1000, Bytes(64, 7));
+  record(renewed, kOfAType, 3, kKeyUpdate, 22);
+  write("tls_records", "renewed", renewed);
+  Output ended;
+  ended.two_bytes(20'000);
+  record(ended, kOfAType, 1000, Bytes{2, 48}, 21);
+  write("tls_records", "ended", ended);
+  Output hostile;
+  hostile.two_bytes(20'000);
+  record(hostile, kData, 1000, Bytes(64, 7));
+  record(hostile, kAsItIs, 3, kHead);
+  record(hostile, kAsItIs, 1000, Bytes(40, 7));
+  write("tls_records", "hostile", hostile);
+}
+
 template <class T>
 void value(const std::string& name, uint8_t which, const T& value) {
   write("value", name, Output().byte(which).append(wire::encode_message({}, value).body));
@@ -444,6 +473,7 @@ int main(int argc, char** argv) {
   root = argv[1];
   frames();
   rings();
+  tls_records();
   values();
   handshakes();
   link_pairs();

@@ -24,13 +24,11 @@ constexpr size_t kReadBytes = 256 * 1024;
 constexpr size_t kPiecesMax = 64;
 // How many full reads one connection gets before the others have their turn.
 constexpr int kReadsInARowMax = 16;
-// A TLS record holds no more.
-constexpr size_t kRecordBytesMax = 16 * 1024;
 constexpr uint8_t kTlsHandshakeRecord = 0x16;  // with this byte a client of TLS begins
 
 }  // namespace
 
-ReadTools::ReadTools() : scratch(kReadBytes), plain(kRecordBytesMax) {}
+ReadTools::ReadTools() : scratch(kReadBytes), plain(kTlsDecryptedBytesMax) {}
 
 TcpConnection::TcpConnection(TcpHost& host, ConnectionId id, uint64_t frame_bytes_max, Start start)
     : host_(host),
@@ -186,7 +184,6 @@ void TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
     if (drained_ && !hung_up) break;
   }
   if (rings_) write_if_room();
-  flush_what_reading_left();
 }
 
 bool TcpConnection::begin_help() {
@@ -230,7 +227,6 @@ TcpConnection::Read TcpConnection::read_as_helper(ReadTools& tools, bool woken) 
     outcome = read_locked(tools, woken);
   }
   if (rings_) write_if_room();
-  flush_what_reading_left();
   return outcome;
 }
 
@@ -376,7 +372,7 @@ void TcpConnection::write_all() {
 
 bool TcpConnection::has_output() const {
   if (!writer_.empty()) return true;
-  return tls_ && (encrypted_sent_bytes_ < encrypted_.size() || tls_->has_output());
+  return encrypted_sent_bytes_ < encrypted_.size();
 }
 
 // How much the socket took; -1 and errno if none.

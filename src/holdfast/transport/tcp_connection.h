@@ -169,7 +169,6 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   // False: there is room now.
   bool wait_for_room();
   void write_if_room();
-  void flush_what_reading_left();
   void note(Failure why);
   Failure failure() const;
 
@@ -227,8 +226,7 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   bool blocked_ = false;        // the socket was full; writable_ says when it no longer is
   bool broken_ = false;         // a write failed: the read side will see the end
   std::atomic<bool> writable_ = false;
-  std::atomic<bool> waits_for_room_ = false;       // in the ring
-  std::atomic<bool> reading_left_output_ = false;  // TLS answers by itself, if the peer renews its key
+  std::atomic<bool> waits_for_room_ = false;  // in the ring
   std::atomic<uint64_t> written_bytes_ = 0;
 
   // What epoll watches for.

@@ -67,7 +67,7 @@ Status TcpConnection::listen_locked() {
     ByteView bytes(signals.data(), static_cast<size_t>(got));
     uint8_t unused[64];
     const Result<size_t> said =
-        bytes[0] <= kLentArea ? Result<size_t>(0) : session->decrypt(bytes, unused, sizeof(unused));
+        bytes[0] <= kLentArea ? Result<size_t>(0) : session->reader().read(bytes, unused, sizeof(unused));
     if (!said) note({.code = said.failure().code, .message = peer_ + " " + said.failure().message});
   }
   if (got > 0 || (got < 0 && (error == EAGAIN || error == EINTR))) return {};

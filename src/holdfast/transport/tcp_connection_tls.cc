@@ -120,7 +120,7 @@ Status TcpConnection::decrypt_locked(ByteView bytes, ReadTools& tools) {
     iovec piece = {};
     const bool straight = reader_.direct_targets(&piece, 1) == 1;
     if (!straight) piece = {.iov_base = tools.plain.data(), .iov_len = tools.plain.size()};
-    Result<size_t> got = tls_->decrypt(bytes, static_cast<uint8_t*>(piece.iov_base), piece.iov_len);
+    Result<size_t> got = tls_->reader().read(bytes, static_cast<uint8_t*>(piece.iov_base), piece.iov_len);
     if (!got) {
       Failure& why = got.failure();
       return Failure{.code = why.code, .message = peer_ + " " + why.message};
@@ -129,14 +129,8 @@ Status TcpConnection::decrypt_locked(ByteView bytes, ReadTools& tools) {
     Status status =
         straight ? reader_.advance_direct(*got, tools.frames) : parse_locked(ByteView(tools.plain.data(), *got), tools);
     if (!status.ok()) return status;
-    if (bytes.empty() && !tls_->has_decrypted()) break;  // saves asking once more for each small message
   }
-  if (tls_->has_output()) reading_left_output_ = true;
   return {};
-}
-
-void TcpConnection::flush_what_reading_left() {
-  if (reading_left_output_ && reading_left_output_.exchange(false)) flush();
 }
 
 // ---- writing ----
@@ -146,10 +140,12 @@ ssize_t TcpConnection::send_encrypted() {
     iovec pieces[kEncryptPieces];
     const size_t count = writer_.fill(pieces, kEncryptPieces);
     size_t bytes = 0;
+    encrypted_.clear();
+    encrypted_sent_bytes_ = 0;
     for (size_t i = 0; i < count && bytes < kEncryptBytes; ++i) {
       const ByteView piece(static_cast<const uint8_t*>(pieces[i].iov_base), pieces[i].iov_len);
       const ByteView part = piece.first(std::min(piece.size(), kEncryptBytes - bytes));
-      if (Status status = tls_->encrypt(part); !status.ok()) {
+      if (Status status = tls_->writer().write(part, encrypted_); !status.ok()) {
         note({.code = status.failure().code, .message = peer_ + " " + status.failure().message});
         errno = EPROTO;
         return -1;
@@ -157,8 +153,6 @@ ssize_t TcpConnection::send_encrypted() {
       bytes += part.size();
     }
     writer_.advance(bytes);
-    encrypted_sent_bytes_ = 0;
-    tls_->take_output(encrypted_);
   }
   const ssize_t sent =
       ::send(fd_, encrypted_.data() + encrypted_sent_bytes_, encrypted_.size() - encrypted_sent_bytes_, MSG_NOSIGNAL);

@@ -33,11 +33,6 @@ constexpr std::string_view kPlainAfterProof = "holdfast-local/1";
 constexpr unsigned char kProtocolOffer[] = "\x0aholdfast/1";
 constexpr unsigned char kLocalOffer[] = "\x10holdfast-local/1\x0aholdfast/1";
 
-constexpr size_t kRecordBytes = 16 * 1024;
-// So much is encrypted before a thread that wants to decrypt may go ahead.
-constexpr size_t kEncryptBytesAtOnce = 64 * 1024;
-constexpr size_t kKeptOutputBytesMax = 512 * 1024;
-
 Failure invalid_file(const std::string& what, const std::string& path) {
   const unsigned long error = ERR_get_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
@@ -47,12 +42,6 @@ Failure invalid_file(const std::string& what, const std::string& path) {
 }
 
 const unsigned char* session_context() { return reinterpret_cast<const unsigned char*>(kPskIdentity.data()); }
-
-// SSL_get_error() also looks at errors that somebody left behind. Clearing takes a tenth as long as encrypting a small
-// record, and there is hardly ever one.
-void forget_errors() {
-  if (ERR_peek_error() != 0) ERR_clear_error();
-}
 
 Failure no_tls() { return unavailable("cannot set up TLS: OpenSSL refuses"); }
 
@@ -114,6 +103,7 @@ Status TlsContext::open() {
   // A pre-shared key counts as a session, and sessions have a context.
   SSL_CTX_set_session_id_context(context_, session_context(), kPskIdentity.size());
   SSL_CTX_set_alpn_select_cb(context_, select_protocol, nullptr);
+  SSL_CTX_set_keylog_callback(context_, note_traffic_secret);
   // With a secret there is no authority to trust, so that a certificate never passes in place of it.
   SSL_CTX_set_verify(context_, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   return {};
@@ -206,10 +196,25 @@ int TlsContext::select_protocol(SSL* ssl, const unsigned char** out, unsigned ch
   return SSL_TLSEXT_ERR_OK;
 }
 
+// OpenSSL tells the secrets that a handshake has agreed on as lines of text: a label, the client's random number, the
+// secret, in hexadecimal digits.
+void TlsContext::note_traffic_secret(const SSL* ssl, const char* line) {
+  auto& session = *static_cast<TlsSession*>(SSL_get_app_data(ssl));
+  const std::string_view text(line);
+  TlsTrafficSecret* const secret = text.starts_with("CLIENT_TRAFFIC_SECRET_0 ")   ? &session.dialler_secret_
+                                   : text.starts_with("SERVER_TRAFFIC_SECRET_0 ") ? &session.acceptor_secret_
+                                                                                  : nullptr;
+  if (secret == nullptr) return;
+  const char* digits = line + text.rfind(' ') + 1;
+  size_t bytes = 0;
+  HOLDFAST_CHECK(OPENSSL_hexstr2buf_ex(secret->bytes.data(), secret->bytes.size(), &bytes, digits, '\0') == 1 &&
+                 bytes == kTlsSecretBytes);
+}
+
 // ---- TlsSession
 
 std::unique_ptr<TlsSession> TlsSession::make(std::shared_ptr<const TlsContext> context, Side side, bool on_loopback) {
-  std::unique_ptr<TlsSession> made(new TlsSession(std::move(context), on_loopback));
+  std::unique_ptr<TlsSession> made(new TlsSession(std::move(context), side, on_loopback));
   const bool local = made->context_->plain_on_loopback() && on_loopback;
   made->ssl_ = SSL_new(made->context_->context_);
   BIO* bio = made->ssl_ == nullptr ? nullptr : BIO_new(TlsBio::method());
@@ -231,7 +236,6 @@ std::unique_ptr<TlsSession> TlsSession::make(std::shared_ptr<const TlsContext> c
 TlsSession::~TlsSession() { SSL_free(ssl_); }
 
 Result<bool> TlsSession::handshake(ByteView& input) {
-  const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < input.size() && first_count_ < sizeof(first_); ++i) first_[first_count_++] = input[i];
   const size_t before = input.size();
   input_ = input;
@@ -245,6 +249,12 @@ Result<bool> TlsSession::handshake(ByteView& input) {
     if (handshake_bytes_ > kHandshakeBytesMax) return corrupt("has sent a handshake that is far too long");
     return false;
   }
+  Status status = complete();
+  if (!status.ok()) return std::move(status.failure());
+  return true;
+}
+
+Status TlsSession::complete() {
   // No certificate in place of the secret, and nothing but our own protocol.
   if (context_->has_secret() && SSL_session_reused(ssl_) != 1) return unavailable("does not use the job's secret");
   const unsigned char* protocol = nullptr;
@@ -252,17 +262,18 @@ Result<bool> TlsSession::handshake(ByteView& input) {
   SSL_get0_alpn_selected(ssl_, &protocol, &protocol_bytes);
   const std::string_view chosen(reinterpret_cast<const char*>(protocol), protocol_bytes);
   if (chosen != kEncrypted && chosen != kPlainAfterProof) return unavailable("speaks TLS, but is not Holdfast");
-  // A record's head and body in one read. Not before: what follows the handshake may be for somebody else.
-  SSL_set_read_ahead(ssl_, 1);
-  return true;
-}
+  continues_in_plain_ = chosen == kPlainAfterProof;
 
-bool TlsSession::continues_in_plain() const {
-  const std::lock_guard lock(mutex_);
-  const unsigned char* protocol = nullptr;
-  unsigned protocol_bytes = 0;
-  SSL_get0_alpn_selected(ssl_, &protocol, &protocol_bytes);
-  return std::string_view(reinterpret_cast<const char*>(protocol), protocol_bytes) == kPlainAfterProof;
+  const int cipher_id = SSL_CIPHER_get_cipher_nid(SSL_get_current_cipher(ssl_));
+  const EVP_CIPHER* const cipher = cipher_id == NID_chacha20_poly1305 ? EVP_chacha20_poly1305() : EVP_aes_128_gcm();
+  HOLDFAST_CHECK(EVP_CIPHER_get_nid(cipher) == cipher_id);
+  const bool dials = side_ == Side::dials;
+  reader_ = TlsRecordReader::make(cipher, dials ? acceptor_secret_ : dialler_secret_);
+  writer_ = TlsRecordWriter::make(cipher, dials ? dialler_secret_ : acceptor_secret_, context_->records_per_key_);
+  if (!reader_ || !writer_) return no_tls();
+  dialler_secret_ = acceptor_secret_ = {};
+  SSL_free(std::exchange(ssl_, nullptr));  // some 40 KB
+  return {};
 }
 
 Failure TlsSession::describe_handshake_error() {
@@ -288,67 +299,18 @@ Failure TlsSession::describe_handshake_error() {
     case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
       if (context_->has_secret()) return unavailable("refuses us: it has another secret");
       [[fallthrough]];
-    default: return describe_error("the handshake");
+    default: break;
   }
-}
-
-Failure TlsSession::describe_error(const char* doing) const {
-  const unsigned long error = ERR_peek_last_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
   std::string text = reason == nullptr ? "it ended it" : reason;
   // Alerts keep the names of the protocol in which they were new.
   if (const size_t alert = text.find("alert "); alert != text.npos) text = "it said '" + text.substr(alert + 6) + "'";
   ERR_clear_error();
-  return unavailable(fmt::format("fails in {}: {}", doing, text));
-}
-
-Result<size_t> TlsSession::decrypt(ByteView& input, uint8_t* to, size_t bytes_max) {
-  const std::lock_guard lock(mutex_);
-  input_ = input;
-  forget_errors();
-  size_t got = 0;
-  const int done = SSL_read_ex(ssl_, to, bytes_max, &got);
-  input = std::exchange(input_, {});
-  if (done == 1) return got;
-  const int error = SSL_get_error(ssl_, done);
-  if (error == SSL_ERROR_WANT_READ) return size_t{0};
-  if (error == SSL_ERROR_ZERO_RETURN) return unavailable("has ended the connection");
-  return describe_error("what it sent");
-}
-
-bool TlsSession::has_decrypted() const {
-  const std::lock_guard lock(mutex_);
-  return SSL_has_pending(ssl_) == 1;
-}
-
-Status TlsSession::encrypt(ByteView plain) {
-  while (!plain.empty()) {
-    const ByteView part = plain.first(std::min(plain.size(), kEncryptBytesAtOnce));
-    const std::lock_guard lock(mutex_);
-    forget_errors();
-    if (records_ >= context_->records_per_key_) {
-      if (SSL_key_update(ssl_, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return describe_error("renewing the key");
-      records_ = 0;
-    }
-    size_t written = 0;
-    if (SSL_write_ex(ssl_, part.data(), part.size(), &written) != 1) return describe_error("encrypting for it");
-    HOLDFAST_CHECK(written == part.size());
-    records_ += (part.size() + kRecordBytes - 1) / kRecordBytes;
-    plain = plain.subspan(part.size());
-  }
-  return {};
-}
-
-bool TlsSession::has_output() const {
-  const std::lock_guard lock(mutex_);
-  return !output_.empty();
+  return unavailable(fmt::format("fails in the handshake: {}", text));
 }
 
 void TlsSession::take_output(Bytes& out) {
-  // One large message must not leave an idle connection with a large buffer.
-  if (out.capacity() > kKeptOutputBytesMax) out = {};
   out.clear();
-  const std::lock_guard lock(mutex_);
   std::swap(out, output_);
 }
 

@@ -1,22 +1,21 @@
 // TLS 1.3 over any stream of bytes, with OpenSSL and without I/O: bytes go in, bytes come out. No other version, no
 // session tickets, no early data: so every handshake is new, with a key that is forgotten afterwards, and one that was
-// recorded is of no use to anybody.
+// recorded is of no use to anybody. The handshake is OpenSSL's; the records after it are made by tls_records.h.
 //
 // TlsContext: what all connections of a transport share: the pre-shared key or the certificates. Constant; any thread.
 // TlsSession: one connection. Owned by the connection. During the handshake one thread may use it. After it one thread
-// may decrypt while another encrypts: OpenSSL allows one at a time, so a mutex, never held across a call-out, is
-// inside.
+// may decrypt while another encrypts.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include <holdfast/base/bytes.h>
 #include <holdfast/base/error.h>
 #include <holdfast/transport/secret.h>
+#include <holdfast/transport/tls_records.h>
 
 struct ssl_st;
 struct ssl_ctx_st;
@@ -55,6 +54,7 @@ class TlsContext {
   static int find_psk(ssl_st* ssl, const unsigned char* identity, size_t identity_bytes, ssl_session_st** session);
   static int select_protocol(ssl_st* ssl, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in,
                              unsigned in_bytes, void* context);
+  static void note_traffic_secret(const ssl_st* ssl, const char* line);
 
   ssl_ctx_st* context_ = nullptr;
   Secret key_;  // made from the secret; empty with certificates
@@ -78,41 +78,40 @@ class TlsSession {
   // the stream. Otherwise there may be output to send, a last word to the peer after a failure too. The Failure's text
   // says what the other side did: "has another secret".
   Result<bool> handshake(ByteView& input);
-  // Both sides have agreed to go on without encryption: forget this session.
-  bool continues_in_plain() const;
-
-  // ---- after it
-  // Decrypts from `input`, which is moved along, until `bytes_max` bytes are there or the input is used up; what is
-  // not yet a whole record is kept inside. 0: used up.
-  Result<size_t> decrypt(ByteView& input, uint8_t* to, size_t bytes_max);
-  // Something is decrypted, or was kept, that decrypt() can go on with.
-  bool has_decrypted() const;
-  Status encrypt(ByteView plain);
-
-  // ---- what is to be sent, in order
-  bool has_output() const;
-  // Swaps all of it into `out`, which must be used up by now.
+  // What is to be sent, in order: swapped into `out`, which must be used up by now.
   void take_output(Bytes& out);
 
+  // ---- after it
+  // Both sides have agreed to go on without encryption: forget this session.
+  bool continues_in_plain() const { return continues_in_plain_; }
+  TlsRecordReader& reader() { return *reader_; }
+  TlsRecordWriter& writer() { return *writer_; }
+
  private:
-  TlsSession(std::shared_ptr<const TlsContext> context, bool on_loopback)
-      : context_(std::move(context)), on_loopback_(on_loopback) {}
+  TlsSession(std::shared_ptr<const TlsContext> context, Side side, bool on_loopback)
+      : context_(std::move(context)), side_(side), on_loopback_(on_loopback) {}
   friend class TlsContext;
   friend struct TlsBio;
+  Status complete();
   Failure describe_handshake_error();
-  Failure describe_error(const char* doing) const;
 
   const std::shared_ptr<const TlsContext> context_;
+  const Side side_;
   const bool on_loopback_;
 
-  mutable std::mutex mutex_;  // guards all below
-  ssl_st* ssl_ = nullptr;     // owns its bio_st
-  ByteView input_;            // while OpenSSL reads
+  // ---- the handshake
+  ssl_st* ssl_ = nullptr;  // owns its bio_st; null after the handshake
+  ByteView input_;         // while OpenSSL reads
   Bytes output_;
-  uint64_t records_ = 0;  // encrypted with the current key, about
   uint64_t handshake_bytes_ = 0;
   uint8_t first_[8] = {};  // what the peer said first, to tell what it is
   size_t first_count_ = 0;
+  TlsTrafficSecret dialler_secret_, acceptor_secret_;  // OpenSSL tells them shortly before the end
+
+  // ---- after it
+  bool continues_in_plain_ = false;
+  std::unique_ptr<TlsRecordReader> reader_;
+  std::unique_ptr<TlsRecordWriter> writer_;
 };
 
 }  // namespace holdfast
