@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Programs, SameAsOneGraph, testing::Range<size_t>(0, cas
 class RandomGraphs : public testing::TestWithParam<uint64_t> {};
 
 // Four parts, for a name and a time limit each.
-constexpr uint64_t kParts = 4, kSeedsPerPart = 200;
+constexpr uint64_t kParts = 4, kSeedsPerPart = 250;
 
 // A tolerance, because a sum of three or more gradients depends in its last bits on the order in which they arrive.
 TEST_P(RandomGraphs, split_over_workers) {

@@ -13,7 +13,7 @@ namespace {
 using namespace test;
 
 constexpr int kWorkers = 6;  // ranks 1 to 6; rank 0 is this test
-constexpr int kKills = (test::kSanitizer ? 1 : 2) * kWorkers;
+constexpr int kKills = test::kSanitizer ? 3 : 8;
 constexpr size_t kStashMax = 24;
 
 // Large enough to be seen in the heap, and it knows if it was overwritten.
