@@ -47,15 +47,16 @@ void SpinPolicy::end(bool slept) {
   skip_ = failures_ == 0 ? 0 : (uint32_t{1} << failures_) - 2;
 }
 
-bool SpinPolicy::go_on_after_yield(Time now, Duration took) {
+SpinPolicy::AfterYield SpinPolicy::after_yield(Time now, Duration took) {
   if (took <= kYieldMax) {
     if (strain_ > 0) --strain_;
-    return true;
+    return AfterYield::go_on;
   }
   strain_ = std::min(strain_ + kStrain, 2 * kStrain);
-  if (strain_ <= kStrain) return true;
+  if (strain_ <= kStrain) return AfterYield::go_on;
+  if (may_move(now)) return AfterYield::move;
   pause_.start(now);
-  return false;
+  return AfterYield::sleep;
 }
 
 bool SpinPolicy::shares_core(Duration last_yield) {
@@ -90,7 +91,9 @@ bool Spin::again() {
   if (slept_) return false;
   Time now = steady_now();
   if (yield_took_ != Duration::zero()) {
-    slept_ = !policy_->go_on_after_yield(now, yield_took_);
+    const SpinPolicy::AfterYield next = policy_->after_yield(now, yield_took_);
+    slept_ = next == SpinPolicy::AfterYield::sleep;
+    if (next == SpinPolicy::AfterYield::move) leave_core();
     yield_took_ = Duration::zero();
   }
   if (!slept_ && now >= yield_at_) {

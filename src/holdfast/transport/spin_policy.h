@@ -3,7 +3,7 @@
 // uses a core that somebody else may need, perhaps the very one it waits for. So it learns, from its own waits:
 // - Spins in a row that were in vain make it leave out more and more of the next ones.
 // - During a spin the thread gives its turn away now and then. If somebody else needs the core for long, again and
-//   again, it does not spin for a while.
+//   again, it goes to another core; if others need that as well, it does not spin for a while.
 // - But if it was the one that is waited for who had that turn, the two share a core while another may be idle:
 //   schedulers put a thread that is woken beside the one that wakes it. Then one of them goes to another core.
 // What happens again and again happens half as often each time.
@@ -38,8 +38,9 @@ class SpinPolicy {
   Duration begin(Time now);
   // It has ended. `slept`: the spin, if there was one, was in vain.
   void end(bool slept);
-  // During a spin a turn was given away and came back, and what is waited for has not happened. True: go on.
-  bool go_on_after_yield(Time now, Duration took);
+  // During a spin a turn was given away and came back, and what is waited for has not happened.
+  enum class AfterYield { go_on, move, sleep };
+  AfterYield after_yield(Time now, Duration took);
   // A wait has ended. `last_yield`: what is waited for happened while a turn was given away for so long; zero: it did
   // not. True: again and again, so the one that is waited for runs on the same core.
   bool shares_core(Duration last_yield);
