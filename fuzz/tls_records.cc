@@ -1,10 +1,9 @@
 // The records of TLS after a handshake, from somebody who has the keys, and from somebody in between who has not: what
 // was sent is read as it was, up to the first record that is no good, and nothing after it.
 //
-//   input   the largest read (2 bytes); then records: how (1), the largest piece in which it arrives (2), its content
-//   (a
-//           length of 2, and that many bytes)
-//           how 0: the content as it is; 1: encrypted, of a type (1 byte) that follows; otherwise encrypted data
+//   input   the largest read (2 bytes), then records
+//   record  how (1), the largest piece in which it arrives (2), its type if how is 1 (1), length of its content (2)
+//           and that many bytes. how 0: the content as it is; 1: encrypted, of that type; otherwise encrypted data
 #include <algorithm>
 
 #include <openssl/evp.h>

@@ -136,10 +136,9 @@ std::unique_ptr<TlsRecordWriter> TlsRecordWriter::make(const EVP_CIPHER* cipher,
 
 Status TlsRecordWriter::write(ByteView plain, Bytes& out) {
   while (!plain.empty()) {
-    if (records_ >= records_per_key_) {
+    if (key_.records() >= records_per_key_) {
       if (Status status = write_record(kHandshake, kKeyUpdate, out); !status.ok()) return status;
       if (!key_.renew()) return refused_by_openssl();
-      records_ = 0;
     }
     const ByteView part = plain.first(std::min(plain.size(), kTlsRecordBytesMax));
     if (Status status = write_record(kData, part, out); !status.ok()) return status;
@@ -158,7 +157,6 @@ Status TlsRecordWriter::write_record(uint8_t type, ByteView content, Bytes& out)
   head[3] = static_cast<uint8_t>(encrypted_bytes >> 8);
   head[4] = static_cast<uint8_t>(encrypted_bytes);
   uint8_t* const encrypted = head + kHeadBytes;
-  ++records_;
   if (key_.begin({head, kHeadBytes}) && key_.apply(content, encrypted) &&
       key_.apply({&type, 1}, encrypted + content.size()) && key_.end_with_tag(encrypted + content.size() + 1)) {
     return {};

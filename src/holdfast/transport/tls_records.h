@@ -44,6 +44,7 @@ class TlsTrafficKey {
 
   // To be called once, before all others.
   bool start();
+  uint64_t records() const { return records_; }  // with this key
   // Goes on with the next key, which can be made from this one, but not the other way round.
   bool renew();
 
@@ -62,7 +63,7 @@ class TlsTrafficKey {
   evp_cipher_ctx_st* const context_;
   TlsTrafficSecret secret_;
   std::array<uint8_t, 12> first_nonce_ = {};
-  uint64_t records_ = 0;  // with this key
+  uint64_t records_ = 0;
 };
 
 class TlsRecordWriter {
@@ -81,7 +82,6 @@ class TlsRecordWriter {
 
   TlsTrafficKey key_;
   const uint64_t records_per_key_;
-  uint64_t records_ = 0;  // with the current key
 };
 
 class TlsRecordReader {

@@ -84,6 +84,19 @@ TEST(TlsRecordsTest, OneByteAtATime) {
   EXPECT_TRUE(got == text(300)) << pair.failure;
 }
 
+TEST(TlsRecordsTest, AKeyThatHasMadeItsRecordsIsReplaced) {
+  Pair pair(2);
+  std::vector<size_t> bytes;
+  for (int i = 0; i < 5; ++i) {
+    Bytes said;
+    ASSERT_TRUE(pair.writer->write(text(1), said).ok());
+    bytes.push_back(said.size());
+    EXPECT_TRUE(pair.read(said) == text(1)) << pair.failure;
+  }
+  const size_t record = 5 + 1 + 1 + 16, key_update = 5 + 5 + 1 + 16;
+  EXPECT_EQ(bytes, (std::vector<size_t>{record, record, key_update + record, record, key_update + record}));
+}
+
 TEST(TlsRecordsTest, AChangedByteIsNoticedWhereverItIs) {
   Pair whole;
   const Bytes said = whole.record(text(40));
