@@ -337,7 +337,7 @@ void Backwards::end_part(Step& step, const PassId& id) {
   found->second->end();
   step.garbage.push_back(std::move(found->second));
   parts_.erase(found);
-  if (idle()) look_again_at_ = step.now;
+  if (idle() && node_.member().leaving()) look_again_at_ = step.now;
 }
 
 // ---- losses, time and the end

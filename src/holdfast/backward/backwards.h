@@ -143,7 +143,7 @@ class Backwards final : public Protocol, private ContextPost {
   // From start_pass, or the first MARK or gradient, until the pass ends here.
   std::map<PassId, PartPtr> parts_;
   std::set<std::pair<Time, PassId>> deadlines_;  // of roots_
-  Time look_again_at_ = kNever;                  // this worker may have fallen quiet outside any event
+  Time look_again_at_ = kNever;                  // in shutdown: this worker may have fallen quiet outside any event
   uint64_t messages_sent_ = 0;
   bool stopped_ = false;
 };

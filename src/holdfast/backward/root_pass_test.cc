@@ -46,6 +46,7 @@ TEST_F(RootPassTest, APassOnOneWorker) {
     worker.run();
     EXPECT_EQ(take_done(), Texts({"ok"}));
     EXPECT_TRUE(worker.backwards().idle());
+    EXPECT_EQ(worker.backwards().next_wakeup(), kNever);  // nobody is woken for a pass that has ended
     EXPECT_GT(pass.counter, 0u);
   }
   EXPECT_EQ(worker.script.take_calls(), Texts({"walk roots", "run early roots", "walk roots all", "run roots"}));
