@@ -58,19 +58,17 @@ ExecutorStats Executor::stats() const {
           .queued = queue_.size()};
 }
 
-void Executor::post(Closure work) {
+void Executor::post_all(std::span<Closure> work) {
   Runner* woken = nullptr;
   bool unavailable = false;
   {
     std::lock_guard lock(mutex_);
-    if (!stopping_) {
-      queue_.push_back(std::move(work));
-      woken = add_runner();
-      if (running_ + blocked_ + idle_.size() == 0) {
-        unavailable = true;
-        work = std::move(queue_.back());
-        queue_.pop_back();
-      }
+    if (stopping_) return;
+    for (Closure& one : work) queue_.push_back(std::move(one));
+    woken = add_runner();
+    unavailable = running_ + blocked_ + idle_.size() == 0;
+    for (size_t left = unavailable ? work.size() : 0; left > 0; queue_.pop_back()) {
+      work[--left] = std::move(queue_.back());
     }
   }
   // Outside the lock, so that it does not wake only to wait for it. Runners live as long as the executor.

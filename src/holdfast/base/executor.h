@@ -18,6 +18,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,7 +51,10 @@ class Executor final : private BlockingObserver {
   // which they were posted. What a closure throws is written to stderr and dropped. After stop() the
   // closure is destroyed without running. Throws Unavailable (and destroys the closure) if there is no
   // thread and none can be started.
-  void post(Closure work);
+  void post(Closure work) { post_all({&work, 1}); }
+  // The same for several: they wake one thread, and that the next one if it finds more than it takes. What is not to
+  // run stays where it is, for the caller to destroy.
+  void post_all(std::span<Closure> work);
 
   // Lets running closures end, destroys those that have not started, joins all threads. May be called
   // again, but not from one of its own threads. Waits for ever if a running closure never ends.

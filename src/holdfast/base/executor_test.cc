@@ -44,6 +44,32 @@ TEST(ExecutorTest, RunsInOrderOnItsOwnNamedThread) {
   EXPECT_STREQ(name, "a-rather-long-n");
 }
 
+TEST(ExecutorTest, SeveralAtOnceRunInOrderAndStayAfterTheEnd) {
+  Executor executor({.threads = 1});
+  std::vector<int> order;
+  std::latch done(3);
+  const auto three = [&] {
+    std::vector<Closure> work;
+    for (int i = 0; i < 3; ++i) {
+      work.emplace_back([&, i] {
+        order.push_back(i);
+        done.count_down();
+      });
+    }
+    return work;
+  };
+  std::vector<Closure> work = three();
+  executor.post_all(work);
+  done.wait();
+  executor.stop();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+  std::vector<Closure> late = three();
+  executor.post_all(late);
+  EXPECT_EQ(order.size(), 3u);
+  EXPECT_TRUE(static_cast<bool>(late[0]) && static_cast<bool>(late[2]));
+  EXPECT_FALSE(static_cast<bool>(work[0]));
+}
+
 TEST(ExecutorTest, NeverRunsInline) {
   Executor executor({.threads = 1});
   std::latch done(1);

@@ -220,16 +220,21 @@ void Runtime::dispatch(std::vector<std::shared_ptr<Work>>& work) {
   // Inside an inline handler (which calls this worker itself) nothing runs inline: it may hold locks.
   const bool may_run_inline = io_.has_role() && this_thread.running_inline == nullptr;
   size_t quick = 0;
+  std::vector<Closure> for_executor;
   for (std::shared_ptr<Work>& item : work) {
     if (may_run_inline && item->quick()) {
-      work[quick++].swap(item);  // those stand in front; what was there has been posted
-      continue;
+      work[quick++].swap(item);  // those stand in front; what was there has been taken
+    } else {
+      for_executor.emplace_back([item = std::move(item)] { item->run(); });
     }
+  }
+  if (!for_executor.empty()) {
     try {
-      executor_.post([item = std::move(item)] { item->run(); });
+      executor_.post_all(for_executor);
     } catch (const Unavailable&) {
-      // No thread to be had. The call, destroyed unrun, has told its caller.
+      // No thread to be had. The calls, destroyed unrun, tell their callers.
     }
+    for_executor.clear();
   }
   if (quick > 1) {
     // Not kept here: if the first one blocks, whoever takes the role runs the others.
