@@ -1,6 +1,7 @@
 #include "peer_process.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -45,13 +46,13 @@ PeerProcess::PeerProcess(const std::vector<std::string>& command, std::string pa
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   int to[2], from[2];
-  if (pipe(to) != 0 || pipe(from) != 0) throw std::runtime_error("pipe failed");
+  // Closed in peers that are started later: as long as one has it open, the input of this one does not end.
+  if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) throw std::runtime_error("pipe failed");
   pid_ = fork();
   if (pid_ == 0) {
     setpgid(0, 0);  // it has children of its own
     dup2(to[0], STDIN_FILENO);
     dup2(from[1], STDOUT_FILENO);
-    for (const int fd : {to[0], to[1], from[0], from[1]}) close(fd);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     execv(arguments[0], arguments.data());
     _exit(127);
@@ -64,15 +65,18 @@ PeerProcess::PeerProcess(const std::vector<std::string>& command, std::string pa
 }
 
 PeerProcess::~PeerProcess() {
+  send_signal(SIGCONT);
   fclose(to_);  // the end of its input: it ends
   fclose(from_);
   for (int tenths = 0; there_ && tenths < 100; ++tenths) {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
     usleep(100'000);
   }
-  kill(-pid_, SIGKILL);
+  send_signal(SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
+
+void PeerProcess::send_signal(int signal) { kill(-pid_, signal); }
 
 bool PeerProcess::read_line(std::string& line) {
   char buffer[256];
@@ -86,14 +90,17 @@ bool PeerProcess::there() {
   asked_ = true;
   std::string line;
   there_ = read_line(line) && line == "ready\n";
+  if (there_) send_signal(SIGSTOP);
   return there_;
 }
 
 double PeerProcess::ask(const std::string& request) {
   std::string line;
+  send_signal(SIGCONT);
   if (fprintf(to_, "%s\n", request.c_str()) < 0 || fflush(to_) != 0 || !read_line(line)) {
     throw std::runtime_error("a peer has ended: " + request);
   }
+  send_signal(SIGSTOP);
   return std::stod(line);
 }
 

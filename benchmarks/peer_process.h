@@ -1,5 +1,6 @@
 // A program of benchmarks/peers that does rounds of the same work on request: it says "ready", then answers each line
-// of its input by a line with one number.
+// of its input by a line with one number. Between its rounds it is stopped, with all processes that it has started:
+// some ask again and again for messages while there are none, and would take a core from the others' rounds.
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +27,7 @@ class PeerProcess {
 
  private:
   bool read_line(std::string& line);
+  void send_signal(int signal);
 
   const std::string packages_;
   pid_t pid_ = -1;
