@@ -2,6 +2,7 @@
 // expectations; what all of them promise, with faults switched on.
 #include <functional>
 #include <set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -361,8 +362,7 @@ TEST_P(ReliableTransport, FramesOfEverySizeArriveWholeAndInOrder) {
   std::vector<OutFrame> frames;
   uint64_t sequence = 0;
   const size_t large = size_t{test::kSanitizer ? 1 : 8} << 20;
-  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{31}, size_t{8191}, size_t{8192}, size_t{8193}, size_t{65535},
-                             size_t{65536}, size_t{65537}, large, size_t{3}}) {
+  for (const size_t bytes : std::vector<size_t>{0, 1, 31, 8191, 8192, 8193, 65535, 65536, 65537, large, 3}) {
     frames.push_back(make_frame(++sequence, bytes));
     frames.push_back(make_frame(++sequence, 5, {bytes}));
     frames.push_back(make_frame(++sequence, bytes, {0, 70'000, 1, bytes, 0}));

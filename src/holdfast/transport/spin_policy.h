@@ -44,7 +44,7 @@ class SpinPolicy {
   // A wait has ended. `last_yield`: what is waited for happened while a turn was given away for so long; zero: it did
   // not. True: again and again, so the one that is waited for runs on the same core.
   bool shares_core(Duration last_yield);
-  // It does. True: go to another one.
+  // There is a reason to go to another core. True: do.
   bool may_move(Time now);
 
  private:
@@ -94,7 +94,8 @@ bool ask_for_a_moment(Question&& question) {
 class Spin {
  public:
   // A null policy: never spins. `moves`: the thread leaves a core that it shares with the one that it waits for. Of two
-  // that wait for each other only one may, or they meet again on the next one.
+  // that wait for each other only one may, or they meet again on the next one. (A core that others need for long
+  // anybody leaves.)
   Spin(SpinPolicy* policy, Time until, bool moves);
   ~Spin();
   Spin(const Spin&) = delete;
