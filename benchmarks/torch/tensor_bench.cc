@@ -21,6 +21,17 @@ constexpr size_t kTensorsInFlight = 4;
 
 int64_t take_tensor(const at::Tensor& tensor) { return tensor.numel(); }
 
+// Looks at every byte, as those who are sent a tensor do.
+int64_t read_tensor(const at::Tensor& tensor) {
+  const auto* words = reinterpret_cast<const uint64_t*>(tensor.data_ptr());
+  uint64_t sums[4] = {};
+  for (size_t i = 0; i + 4 <= tensor.nbytes() / sizeof(uint64_t); i += 4) {
+    for (size_t lane = 0; lane < 4; ++lane) sums[lane] += words[i + lane];
+  }
+  return sums[0] + sums[1] + sums[2] + sums[3] > 0 ? tensor.numel() : 0;
+}
+
+template <auto kFunction>
 double send(const Peer& peer, const at::Tensor& tensor, size_t count) {
   std::deque<Future<int64_t>> waiting;
   const auto start = std::chrono::steady_clock::now();
@@ -29,7 +40,7 @@ double send(const Peer& peer, const at::Tensor& tensor, size_t count) {
       if (waiting.front().take() != tensor.numel()) throw std::runtime_error("the wrong tensor arrived");
       waiting.pop_front();
     }
-    waiting.push_back(peer.async<take_tensor>(tensor));
+    waiting.push_back(peer.async<kFunction>(tensor));
   }
   for (auto& future : waiting) future.take();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -102,13 +113,15 @@ void run_tensor(const Settings& settings, Report& report) {
   for (const uint64_t bytes : {4u << 10, 64u << 10, 1u << 20, 16u << 20, 256u << 20}) {
     const at::Tensor tensor = at::ones({static_cast<int64_t>(bytes)}, at::kByte);
     const size_t count = std::clamp<size_t>(settings.scaled((uint64_t{4} << 30) / bytes), 2, 20000);
-    for (const Peer& peer : {tcp_peer, shared_peer}) send(peer, tensor, 2);  // connects, and the handler is known
-    Speeds raw_socket, one_copy, over_tcp, over_shared_memory;
+    for (const Peer& peer : {tcp_peer, shared_peer})
+      send<take_tensor>(peer, tensor, 2);  // connects, and the handler is known
+    Speeds raw_socket, one_copy, over_tcp, over_shared_memory, and_read;
     for (size_t round = 0; round < settings.rounds(); ++round) {
       raw_socket.push_back(raw.send(tensor.data_ptr<uint8_t>(), bytes, count));
-      over_tcp.push_back(send(tcp_peer, tensor, count));
+      over_tcp.push_back(send<take_tensor>(tcp_peer, tensor, count));
       one_copy.push_back(copy(tensor, count));
-      over_shared_memory.push_back(send(shared_peer, tensor, count));
+      over_shared_memory.push_back(send<take_tensor>(shared_peer, tensor, count));
+      and_read.push_back(send<read_tensor>(shared_peer, tensor, count));
     }
     const std::string size = size_text(bytes);
     report.add(size + " raw socket", "GB/s", raw_socket, 2);
@@ -116,6 +129,7 @@ void run_tensor(const Settings& settings, Report& report) {
     report.add(size + " TCP / raw socket (aim 0.85 from 1 MiB)", "ratio", ratios(over_tcp, raw_socket), 2);
     report.add(size + " memcpy", "GB/s", one_copy, 2);
     report.add(size + " tensor, shared memory", "GB/s", over_shared_memory, 2);
+    report.add(size + " tensor, shared memory, read there", "GB/s", and_read, 2);
     report.add(size + " shared memory / memcpy (aim 0.9 at 16 MiB)", "ratio", ratios(over_shared_memory, one_copy), 2);
   }
   measure_lent(settings, shared_peer, report);

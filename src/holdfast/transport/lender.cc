@@ -1,11 +1,11 @@
 #include <holdfast/transport/lender.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 
 #include <holdfast/transport/local_socket.h>
 #include <holdfast/transport/receive_pool.h>
+#include <holdfast/transport/streaming_copy.h>
 
 namespace holdfast {
 
@@ -65,7 +65,7 @@ std::optional<Loan> Lender::lend_copy(const Attachment& attachment) {
   Buffer* buffer = find_free_buffer(attachment.bytes);
   if (buffer == nullptr) buffer = make_buffer(attachment.bytes);
   if (buffer == nullptr) return std::nullopt;
-  std::memcpy(buffer->area->data(), attachment.data, attachment.bytes);
+  streaming_copy(buffer->area->data(), attachment.data, attachment.bytes);
   buffer->used_at = steady_now();
   buffer->looks = 0;
   buffer->area->control().uses[0].store(1, std::memory_order_relaxed);
