@@ -32,6 +32,8 @@ constexpr int kEventsMax = 128;
 constexpr int kAcceptsInARowMax = 64;
 // While rings are looked at, which costs next to nothing, epoll is asked every so many times, whatever is in them.
 constexpr uint32_t kLooksPerPoll = 16;
+// The same where one socket is asked for more; that costs as much as asking epoll.
+constexpr uint32_t kReadsPerPoll = 4;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 void set_option(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof(value)); }
@@ -313,6 +315,11 @@ int TcpTransport::wait(epoll_event* ready, Time until) {
       if (input) return 0;
       continue;
     }
+    if (looked_at_.empty() && ++looks_ % kReadsPerPoll != 0) {
+      const auto again = read_last_again();
+      if (again == TcpConnection::Read::nothing) continue;
+      if (again != TcpConnection::Read::closed) return 0;
+    }
     const int count = ::epoll_wait(epoll_fd_, ready, kEventsMax, 0);
     if (count > 0 || input) return count;
   }
@@ -321,6 +328,11 @@ int TcpTransport::wait(epoll_event* ready, Time until) {
 
 void TcpTransport::look_at(const std::shared_ptr<TcpConnection>& connection) {
   if (connection->begin_to_be_looked_at()) looked_at_.push_back(connection);
+}
+
+TcpConnection::Read TcpTransport::read_last_again() {
+  const auto connection = read_last_.lock();
+  return connection ? connection->on_readable(tools_, false, false) : TcpConnection::Read::closed;
 }
 
 bool TcpTransport::rings_have_input() const {
@@ -402,7 +414,11 @@ void TcpTransport::handle(ConnectionId connection, uint32_t ready) {
   const bool hung_up = (ready & (EPOLLHUP | EPOLLERR)) != 0;
   if ((ready & EPOLLIN) == 0 && !hung_up) return;
   found->on_readable(tools_, true, hung_up);
-  if (found->uses_rings()) look_at(found);
+  if (found->uses_rings()) {
+    look_at(found);
+  } else {
+    read_last_ = found;
+  }
 }
 
 void TcpTransport::watch_listener(bool on) {

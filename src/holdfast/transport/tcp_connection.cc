@@ -171,7 +171,8 @@ void TcpConnection::end_locked() {
 
 // ---- reading ----
 
-void TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
+TcpConnection::Read TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
+  Read outcome = Read::nothing;
   for (int i = 0; i < kReadsInARowMax; ++i) {
     const std::lock_guard lock(read_mutex_);
     // A helper reads. But a hang-up is reported to the poller again and again, so it sees to that itself.
@@ -179,11 +180,12 @@ void TcpConnection::on_readable(ReadTools& tools, bool rang, bool hung_up) {
       if (rings_) leave_reading_locked();  // the doorbell is the helper's
       break;
     }
-    const Read outcome = read_locked(tools, rang && i == 0);
+    outcome = read_locked(tools, rang && i == 0);
     if (outcome == Read::nothing || outcome == Read::closed) break;
     if (drained_ && !hung_up) break;
   }
   if (rings_) write_if_room();
+  return outcome;
 }
 
 bool TcpConnection::begin_help() {

@@ -111,7 +111,9 @@ class TcpConnection : public std::enable_shared_from_this<TcpConnection> {
   void start_accepted();                  // accepted: on_accepted, registers with epoll, sends the preface
   void on_unconnected(ReadTools& tools);  // not connected() yet, and something has happened
   void on_writable();
-  void on_readable(ReadTools& tools, bool rang, bool hung_up);  // `rang`: there is something in the socket
+  // `rang`: there is something in the socket beside the rings. Answers how the last of its reads ended, or nothing if a
+  // helper reads.
+  Read on_readable(ReadTools& tools, bool rang, bool hung_up);
   void finish();
   // The same, of a connection with rings.
   bool has_input() const { return !helped_ && rings_->readable(); }
