@@ -2,6 +2,7 @@
 
 Prints one line per measurement: name, unit, value. `calls.py SECONDS` measures each for about so long.
 """
+import functools
 import multiprocessing
 import os
 import sys
@@ -19,6 +20,24 @@ def add(a, b):
 
 def echo(value):
     return value
+
+
+def lendable(tensor):
+    """As the user of each would have it: torch.distributed.rpc has nothing like it, and sends what it gets."""
+    holdfast = sys.modules.get("holdfast")
+    return holdfast.lendable(tensor) if holdfast else tensor
+
+
+@functools.lru_cache(maxsize=None)
+def table():
+    import torch
+
+    return lendable(torch.ones(LARGE_BYTES // 4))
+
+
+def exchange(value):
+    """What a parameter server does: takes a large tensor, and gives one of its own."""
+    return table()
 
 
 def options(rpc, port):
@@ -70,6 +89,12 @@ def measure(torch, rpc, seconds):
         "16 MiB there and back",
         "MB/s",
         megabytes * per_second(lambda: rpc.rpc_sync("worker1", echo, args=(large,)), seconds),
+    )
+    lent = lendable(large)
+    report(
+        "the same, lendable tensors",
+        "MB/s",
+        megabytes * per_second(lambda: rpc.rpc_sync("worker1", exchange, args=(lent,)), seconds),
     )
 
 

@@ -4,6 +4,7 @@
 namespace holdfast::python {
 void bind_autograd(py::module_& module);
 void bind_futures(py::module_& module);
+void bind_lending(py::module_& module);
 void bind_named(py::module_& module);
 void bind_ops(py::module_& module);
 void bind_profiler(py::module_& module);
@@ -20,6 +21,7 @@ PYBIND11_MODULE(_core, module) {
   holdfast::python::bind_autograd(module);
   holdfast::python::bind_profiler(module);
   holdfast::python::bind_futures(module);
+  holdfast::python::bind_lending(module);
   holdfast::python::bind_named(module);
   holdfast::python::bind_ops(module);
   holdfast::python::bind_script_ops(module);

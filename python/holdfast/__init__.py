@@ -21,6 +21,8 @@ from ._core import (  # noqa: F401
     Timeout,
     Unavailable,
     WorkerLost,
+    lendable,
+    loans,
 )
 
 __version__ = "0.1.0"

@@ -52,6 +52,26 @@ def hold_gil(holding, pipe):
     libc.open(pipe.encode(), os.O_RDONLY)
 
 
+kept = []
+
+
+def keep(tensor):
+    kept.append(tensor)
+
+
+def first_of_kept():
+    return kept[0][0].item()
+
+
+def drop_kept():
+    kept.clear()
+
+
+def write_to_kept(value):
+    kept[0][0] = value
+    return kept[0][0].item()
+
+
 class Counter:
     def __init__(self):
         self.count = 0
@@ -110,6 +130,30 @@ class PackageTest(unittest.TestCase):
                 if tensor.layout is torch.strided:
                     self.assertEqual(result.stride(), tensor.stride())
         self.assertTrue(rpc.rpc_sync("worker1", are_one, args=(matrix, matrix)))
+
+    @with_workers(2)
+    def test_lendable_tensors_are_shown_and_not_sent(self):
+        tensor = holdfast.lendable(torch.ones(1 << 18))
+        self.assertTrue(torch.equal(tensor, torch.ones(1 << 18)))
+        self.assertTrue(torch.equal(rpc.rpc_sync("worker1", echo, args=(tensor,)), tensor))
+        rpc.rpc_sync("worker1", keep, args=(tensor,))
+        self.assertEqual(self.wait_for_loans(tensor, 1), 1)
+        tensor[0] = 5  # which nobody should do now, but shows that there is no copy
+        self.assertEqual(rpc.rpc_sync("worker1", first_of_kept), 5)
+        self.assertEqual(rpc.rpc_sync("worker1", write_to_kept, args=(7,)), 7)
+        self.assertEqual(tensor[0].item(), 5)
+        rpc.rpc_sync("worker1", drop_kept)
+        self.assertEqual(self.wait_for_loans(tensor, 0), 0)
+        self.assertEqual(holdfast.loans(torch.ones(1)), 0)
+        with self.assertRaisesRegex(holdfast.InvalidArgument, "quantised"):
+            holdfast.lendable(torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8))
+
+    def wait_for_loans(self, tensor, count):
+        """Loans end when the receiver's message says so: soon."""
+        until = time.monotonic() + 20
+        while holdfast.loans(tensor) != count and time.monotonic() < until:
+            time.sleep(0.005)
+        return holdfast.loans(tensor)
 
     @with_workers(2)
     def test_other_picklers_are_used_for_plain_values_too(self):
