@@ -1,5 +1,5 @@
 // `holdfast run` from the outside: arguments, environment, statuses, output. How jobs end is in run_end_test.cc.
-#include <sys/ioctl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -210,6 +210,26 @@ TEST(RunEnvironment, StdinIsEmptyAndLimitsAreOurs) {
   EXPECT_EQ(many.status, 0) << many.err;
 }
 
+// Asked by the launcher, once for the job; the workers have nothing of it.
+TEST(RunEnvironment, CoresAreKeptAwakeIfThatIsWanted) {
+  const std::string file = "/dev/cpu_dma_latency";
+  const std::vector<std::string> look = {"sh", "-c", "ls -l /proc/$PPID/fd /proc/$$/fd"};
+  std::vector<std::string> arguments = {"run", "--no-prefix", "--keep-awake"};
+  arguments.insert(arguments.end(), look.begin(), look.end());
+  const Outcome outcome = run(arguments);
+  const size_t found = outcome.out.find(file);
+  if (::access(file.c_str(), W_OK) != 0) {
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_TRUE(contains(outcome.err, file)) << outcome.err;
+    return;
+  }
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  ASSERT_NE(found, std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find(file, found + 1), std::string::npos) << outcome.out;
+  arguments.erase(arguments.begin() + 2);
+  EXPECT_FALSE(contains(run(arguments).out, file)) << "unless it is wanted";
+}
+
 // ---- statuses
 
 TEST(RunStatus, ZeroIfAllAreWell) {
@@ -270,13 +290,12 @@ TEST(RunOutput, LinesOfStdoutAndStderrDoNotMixWhereBothAreOnePipe) {
                                                                "echo stdout $LONG; echo stderr $LONG >&2\n"
                                                                "i=$((i + 1)); done"),
                     write_end.get(), write_end.get());
-  write_end.reset();
-  // Read only when the pipe is full.
+  // Read only when the pipe is full: of pages, which may hold less than they could.
   ASSERT_TRUE(eventually([&] {
-    int waiting = 0;
-    ::ioctl(read_end.get(), FIONREAD, &waiting);
-    return waiting > 60'000;
+    pollfd room = {write_end.get(), POLLOUT, 0};
+    return ::poll(&room, 1, 0) == 0;
   }));
+  write_end.reset();
   std::string text;
   std::vector<char> buffer(1000);
   for (ssize_t count; (count = ::read(read_end.get(), buffer.data(), buffer.size())) > 0;) {
