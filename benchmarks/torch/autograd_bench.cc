@@ -2,6 +2,7 @@
 // beside the same with torch.distributed.rpc, and the messages that a pass takes. Then a model of three layers, each on
 // a worker of its own with 1 ms of work, beside the same in one process.
 #include <holdfast/backward/backwards.h>
+#include <holdfast/base/awake_cores.h>
 #include <holdfast/torch.h>
 
 #include <cmath>
@@ -85,7 +86,8 @@ class ThreeWorkers {
     rows = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(rows) * 3e-3 / time_of(alone, 100)));
     x = at::rand({rows, kWidth});
     time_of(together, 50);
-    std::vector<double> ideal, seen, part, layer_alone, layer_there, call;
+    std::vector<double> ideal, seen, part, seen_awake, part_awake, layer_alone, layer_there, call;
+    std::string why_asleep;
     const size_t count = settings.scaled(300);
     const auto us_each = [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; };
     second.take_forward_seconds();
@@ -98,6 +100,16 @@ class ThreeWorkers {
       layer_alone.push_back(us_each(second.take_forward_seconds()));
       layer_there.push_back(us_each(there[0].call<&Layer::take_forward_seconds>()));
       call.push_back(us_each(call_seconds));
+      Result<std::unique_ptr<AwakeCores>> awake = AwakeCores::keep();
+      if (!awake) {
+        why_asleep = awake.failure().message;
+        continue;
+      }
+      const double ideal_awake = time_of(alone, count) * 1e3;
+      seen_awake.push_back(time_of(together, count) * 1e3);
+      part_awake.push_back(ideal_awake / seen_awake.back());
+      second.take_forward_seconds();
+      there[0].call<&Layer::take_forward_seconds>();
     }
     report.add("a step of three layers in one process", "ms", ideal, 2);
     report.add("the same, each layer on a worker of its own", "ms", seen, 2);
@@ -105,6 +117,12 @@ class ThreeWorkers {
     report.add("of it, forward of one layer, in one process", "us", layer_alone, 0);
     report.add("of it, forward of one layer, on a worker of its own", "us", layer_there, 0);
     report.add("of it, the call around that", "us", call, 0);
+    if (why_asleep.empty()) {
+      report.add("each layer on a worker of its own, cores kept awake", "ms", seen_awake, 2);
+      report.add("ideal / seen, cores kept awake (aim 0.95)", "ratio", part_awake, 2);
+    } else {
+      fmt::print("  not measured with cores kept awake: {}\n", why_asleep);
+    }
     for (RRef<Layer>& layer : there) layer = {};
   }
 

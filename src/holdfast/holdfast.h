@@ -2,6 +2,7 @@
 // references to objects of other workers.
 #pragma once
 
+#include <holdfast/base/awake_cores.h>
 #include <holdfast/base/error.h>
 #include <holdfast/base/future.h>
 #include <holdfast/base/task.h>

@@ -16,6 +16,7 @@
 #include <CLI/CLI.hpp>
 
 #include <holdfast/backward/messages.h>
+#include <holdfast/base/awake_cores.h>
 #include <holdfast/base/random.h>
 #include <holdfast/cluster/coordinator_server.h>
 #include <holdfast/rpc/fault_options.h>
@@ -45,6 +46,7 @@ struct RunOptions {
   double lease_s = 10;
   double grace_s = 5;
   uint32_t restarts_max = 0;
+  bool keep_awake = false;
   bool no_prefix = false;
   std::string color = "auto";
   std::string faults;    // FILE or SPEC
@@ -164,6 +166,12 @@ Place find_place(const RunOptions& options, const Security& security) {
   }
   if (endpoint->is_wildcard()) wrong(fmt::format("--rendezvous {}: name one address of node 0", options.rendezvous));
   return {.listen = {.bind = endpoint->host_text(), .port_first = endpoint->port}, .dial = options.rendezvous};
+}
+
+std::unique_ptr<AwakeCores> keep_awake() {
+  Result<std::unique_ptr<AwakeCores>> cores = AwakeCores::keep();
+  if (!cores) wrong("--keep-awake: " + cores.failure().message);
+  return std::move(*cores);
 }
 
 std::string job_name(const RunOptions& options) {
@@ -289,6 +297,7 @@ int run(const RunOptions& options) {
           .secret = {}};
 
   fill_standard_descriptors();
+  const std::unique_ptr<AwakeCores> awake = options.keep_awake ? keep_awake() : nullptr;
   if (!security.secret.empty()) job.secret = Fd(open_secret_descriptor(security.secret).take());
   const rlimit descriptors = raise_descriptor_limit();
   Signals signals;  // before the coordinator's thread
@@ -347,6 +356,8 @@ CommandBody add_run_command(CLI::App& app) {
       ->type_name("COUNT");
   app.add_option("--faults", options->faults, "Faults that the workers make on purpose: docs/faults.md")
       ->type_name("FILE|SPEC");
+  app.add_flag("--keep-awake", options->keep_awake,
+               "Idle cores wait awake while the job runs, so threads wake sooner; needs root");
   app.add_flag("--no-prefix", options->no_prefix, "Show lines without the worker's name");
   app.add_option("--color", options->color, "Colour the names: auto, always, never (auto: on a terminal)")
       ->check(one_of({"auto", "always", "never"}))
