@@ -5,7 +5,6 @@
 
 #include <holdfast/transport/local_socket.h>
 #include <holdfast/transport/receive_pool.h>
-#include <holdfast/transport/streaming_copy.h>
 
 namespace holdfast {
 
@@ -65,7 +64,7 @@ std::optional<Loan> Lender::lend_copy(const Attachment& attachment) {
   Buffer* buffer = find_free_buffer(attachment.bytes);
   if (buffer == nullptr) buffer = make_buffer(attachment.bytes);
   if (buffer == nullptr) return std::nullopt;
-  streaming_copy(buffer->area->data(), attachment.data, attachment.bytes);
+  crew_.copy(buffer->area->data(), attachment.data, attachment.bytes);
   buffer->used_at = steady_now();
   buffer->looks = 0;
   buffer->area->control().uses[0].store(1, std::memory_order_relaxed);

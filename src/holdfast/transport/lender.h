@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <holdfast/base/time.h>
+#include <holdfast/transport/copy_crew.h>
 #include <holdfast/transport/shared_area.h>
 #include <holdfast/wire/message.h>
 
@@ -23,9 +24,10 @@ class Lender {
   // How long a buffer lies free before it is given up.
   static constexpr Duration kIdleTime = std::chrono::seconds(10);
 
-  // The socket is the connection's, and stays open for as long as this lives.
+  // The socket is the connection's, and stays open for as long as this lives; so does `crew`, which copies.
   // `trim_later` is called when there is something to trim().
-  Lender(int socket_fd, std::function<void()> trim_later) : socket_fd_(socket_fd), trim_later_(std::move(trim_later)) {}
+  Lender(int socket_fd, CopyCrew& crew, std::function<void()> trim_later)
+      : socket_fd_(socket_fd), crew_(crew), trim_later_(std::move(trim_later)) {}
   // The connection has ended, so nobody tells us any more what is still in use.
   ~Lender();
   Lender(const Lender&) = delete;
@@ -59,6 +61,7 @@ class Lender {
   std::optional<uint32_t> tell(const SharedArea& area, uint8_t kind);
 
   const int socket_fd_;
+  CopyCrew& crew_;
   const std::function<void()> trim_later_;
   std::mutex mutex_;  // of all that follows; held for a copy, but nobody is in a hurry to trim
   uint32_t next_number_ = 0;

@@ -27,7 +27,7 @@ class LoanTest : public testing::Test {
  protected:
   LoanTest() {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds_), 0);
-    lender_.emplace(fds_[0], [this] { ++trims_; });
+    lender_.emplace(fds_[0], crew_, [this] { ++trims_; });
     borrower_.emplace(fds_[1], pool_, [this] { ++trims_; });
   }
   ~LoanTest() override {
@@ -71,6 +71,7 @@ class LoanTest : public testing::Test {
   int fds_[2] = {-1, -1};
   int trims_ = 0;
   std::shared_ptr<ReceivePool> pool_ = std::make_shared<ReceivePool>();
+  CopyCrew crew_;
   std::optional<Lender> lender_;
   std::optional<Borrower> borrower_;
 };
@@ -228,7 +229,7 @@ TEST_F(LoanTest, AnEndedConnectionsUsesDoNotCount) {
   lender_.reset();
   EXPECT_EQ(area->uses(), 0u);
   got = {};  // counts down in a slot that nobody reads
-  lender_.emplace(fds_[0], [] {});
+  lender_.emplace(fds_[0], crew_, [] {});
   borrower_.emplace(fds_[1], pool_, [] {});
   const Attachment again = pass_on(sent);
   EXPECT_EQ(area->uses(), 1u);

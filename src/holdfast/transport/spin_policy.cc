@@ -3,6 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
+
+#include <holdfast/transport/other_cores.h>
 
 namespace holdfast {
 
@@ -13,14 +16,9 @@ constexpr Duration kYieldEvery = std::chrono::microseconds(4);
 
 // Lets the scheduler choose another core for this thread, of those that it may use, which are the same afterwards.
 void leave_core() {
-  cpu_set_t all;
-  const int here = ::sched_getcpu();
-  if (::sched_getaffinity(0, sizeof(all), &all) != 0 || here < 0 || !CPU_ISSET(here, &all) || CPU_COUNT(&all) < 2) {
-    return;
-  }
-  cpu_set_t others = all;
-  CPU_CLR(here, &others);
-  if (::sched_setaffinity(0, sizeof(others), &others) == 0) ::sched_setaffinity(0, sizeof(all), &all);
+  const std::optional<Cores> cores = find_cores();
+  if (!cores || ::sched_setaffinity(0, sizeof(cores->others), &cores->others) != 0) return;
+  ::sched_setaffinity(0, sizeof(cores->all), &cores->all);
 }
 
 }  // namespace

@@ -137,6 +137,7 @@ class TcpTransport final : public Transport, private TcpHost {
   TransportEvents& events() override { return events_; }
   int epoll_fd() const override { return epoll_fd_; }
   const std::shared_ptr<ReceivePool>& receive_pool() const override { return receive_pool_; }
+  CopyCrew& copy_crew() override { return copy_crew_; }
   void trim_later() override { has_areas_.store(true, std::memory_order_relaxed); }
   void finish_soon(std::shared_ptr<TcpConnection> connection) override;
   void read_soon(std::shared_ptr<TcpConnection> connection) override;
@@ -192,6 +193,7 @@ class TcpTransport final : public Transport, private TcpHost {
   int timer_fd_ = -1;
   const std::shared_ptr<ReceivePool> receive_pool_ = std::make_shared<ReceivePool>();
 
+  CopyCrew copy_crew_;
   std::atomic<int> listener_fd_ = -1;
   std::atomic<int> local_listener_fd_ = -1;
   std::atomic<bool> interrupted_ = false;

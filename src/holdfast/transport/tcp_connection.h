@@ -49,6 +49,7 @@ class TcpHost {
   virtual TransportEvents& events() = 0;
   virtual int epoll_fd() const = 0;
   virtual const std::shared_ptr<ReceivePool>& receive_pool() const = 0;
+  virtual CopyCrew& copy_crew() = 0;
   // Some connection has areas: have a thread in poll() call trim_areas() sooner or later. Any thread.
   virtual void trim_later() = 0;
   // Has a thread in poll() call finish() soon. Any thread, under any lock.

@@ -38,7 +38,7 @@ bool TcpConnection::take_offer_locked() {
 void TcpConnection::use_rings(std::unique_ptr<SharedRings> rings) {
   rings_ = std::move(rings);
   const auto trim_later = [this] { host_.trim_later(); };
-  lender_ = std::make_unique<Lender>(fd_, trim_later);
+  lender_ = std::make_unique<Lender>(fd_, host_.copy_crew(), trim_later);
   borrower_ = std::make_unique<Borrower>(fd_, host_.receive_pool(), trim_later);
   reader_.borrow_from(borrower_.get());
 }
