@@ -55,20 +55,21 @@ ExecutorStats Executor::stats() const {
   return {.threads = running_ + blocked_ + idle_.size(),
           .blocked = blocked_,
           .idle = idle_.size(),
-          .queued = queue_.size()};
+          .queued = begun_.size() + fresh_.size()};
 }
 
-void Executor::post_all(std::span<Closure> work) {
+void Executor::post_all(std::span<Closure> work, Turn turn) {
   Runner* woken = nullptr;
   bool unavailable = false;
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return;
-    for (Closure& one : work) queue_.push_back(std::move(one));
+    std::deque<Closure>& queue = turn == Turn::begun ? begun_ : fresh_;
+    for (Closure& one : work) queue.push_back(std::move(one));
     woken = add_runner();
     unavailable = running_ + blocked_ + idle_.size() == 0;
-    for (size_t left = unavailable ? work.size() : 0; left > 0; queue_.pop_back()) {
-      work[--left] = std::move(queue_.back());
+    for (size_t left = unavailable ? work.size() : 0; left > 0; queue.pop_back()) {
+      work[--left] = std::move(queue.back());
     }
   }
   // Outside the lock, so that it does not wake only to wait for it. Runners live as long as the executor.
@@ -83,7 +84,7 @@ void Executor::post_all(std::span<Closure> work) {
 // time comes, and then calls the next if there is still work: of many short closures it may have done them all by
 // itself before another is awake. Returns a parked runner that the caller must notify, or nullptr.
 Executor::Runner* Executor::add_runner() {
-  if (stopping_ || queue_.empty() || running_ >= options_.threads || coming_ != nullptr) return nullptr;
+  if (stopping_ || no_work() || running_ >= options_.threads || coming_ != nullptr) return nullptr;
   if (!idle_.empty()) {
     Runner* runner = idle_.back();
     idle_.pop_back();
@@ -149,7 +150,7 @@ bool Executor::park(std::unique_lock<std::mutex>& lock, Runner& self) {
 
 bool Executor::next_work(std::unique_lock<std::mutex>& lock, Runner& self, Closure& work) {
   if (coming_ == &self) coming_ = nullptr;
-  while (!stopping_ && (queue_.empty() || running_ > options_.threads)) {
+  while (!stopping_ && (no_work() || running_ > options_.threads)) {
     if (!park(lock, self)) return false;
     if (coming_ == &self) coming_ = nullptr;
   }
@@ -157,8 +158,11 @@ bool Executor::next_work(std::unique_lock<std::mutex>& lock, Runner& self, Closu
     --running_;
     return false;
   }
-  work = std::move(queue_.front());
-  queue_.pop_front();
+  const bool takes_fresh = begun_.empty() || (begun_in_a_row_ >= kBegunInARowMax && !fresh_.empty());
+  begun_in_a_row_ = takes_fresh ? 0 : begun_in_a_row_ + 1;
+  std::deque<Closure>& queue = takes_fresh ? fresh_ : begun_;
+  work = std::move(queue.front());
+  queue.pop_front();
   return true;
 }
 
@@ -183,11 +187,12 @@ void Executor::on_unblock() {
 
 void Executor::stop() {
   HOLDFAST_CHECK(!on_executor_thread());
-  std::deque<Closure> dropped;
+  std::deque<Closure> dropped[2];
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
-    dropped.swap(queue_);
+    dropped[0].swap(begun_);
+    dropped[1].swap(fresh_);
     for (Runner* runner : idle_) {
       runner->awake = true;
       ++running_;
@@ -196,7 +201,9 @@ void Executor::stop() {
     idle_.clear();
   }
   // Before joining: a destructor may complete a promise for which a running closure waits.
-  while (!dropped.empty()) dropped.pop_front();
+  for (std::deque<Closure>& queue : dropped) {
+    while (!queue.empty()) queue.pop_front();
+  }
   std::lock_guard join_lock(join_mutex_);
   // runners_ does not change any more: stopping_ is set.
   for (const std::unique_ptr<Runner>& runner : runners_) {

@@ -48,13 +48,16 @@ class Executor final : private BlockingObserver {
   Executor& operator=(const Executor&) = delete;
 
   // Runs the closure later on one of the threads, never inside this call. Closures start in the order in
-  // which they were posted. What a closure throws is written to stderr and dropped. After stop() the
+  // which they were posted (of each Turn). What a closure throws is written to stderr and dropped. After stop() the
   // closure is destroyed without running. Throws Unavailable (and destroys the closure) if there is no
   // thread and none can be started.
   void post(Closure work) { post_all({&work, 1}); }
   // The same for several: they wake one thread, and that the next one if it finds more than it takes. What is not to
   // run stays where it is, for the caller to destroy.
-  void post_all(std::span<Closure> work);
+  // What goes on with something that was begun comes before what begins something: otherwise a result that is there
+  // would have to wait for all that is still to be computed. (But not for ever: each seventeenth is a fresh one.)
+  enum class Turn { fresh, begun };
+  void post_all(std::span<Closure> work, Turn turn = Turn::fresh);
 
   // Lets running closures end, destroys those that have not started, joins all threads. May be called
   // again, but not from one of its own threads. Waits for ever if a running closure never ends.
@@ -65,6 +68,7 @@ class Executor final : private BlockingObserver {
 
  private:
   struct Runner;
+  static constexpr uint32_t kBegunInARowMax = 16;
 
   void on_block() override;
   void on_unblock() override;
@@ -74,6 +78,7 @@ class Executor final : private BlockingObserver {
   // Parks until it is awake. False: nobody needed it for long.
   bool park(std::unique_lock<std::mutex>& lock, Runner& self);
   Runner* add_runner();
+  bool no_work() const { return begun_.empty() && fresh_.empty(); }
   void start_runner();
 
   const ExecutorOptions options_;
@@ -81,7 +86,8 @@ class Executor final : private BlockingObserver {
   std::mutex join_mutex_;  // one stop() at a time joins; never taken with mutex_ held
 
   mutable std::mutex mutex_;  // guards all below
-  std::deque<Closure> queue_;
+  std::deque<Closure> begun_, fresh_;
+  uint32_t begun_in_a_row_ = 0;  // taken since the last fresh one
   // Grows only: who wakes one touches it without the lock. Those whose thread has ended are used again.
   std::vector<std::unique_ptr<Runner>> runners_;
   std::vector<Runner*> idle_;  // parked, the last one first to wake: its cache is warm

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <functional>
 #include <latch>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace holdfast {
 namespace {
@@ -68,6 +70,33 @@ TEST(ExecutorTest, SeveralAtOnceRunInOrderAndStayAfterTheEnd) {
   EXPECT_EQ(order.size(), 3u);
   EXPECT_TRUE(static_cast<bool>(late[0]) && static_cast<bool>(late[2]));
   EXPECT_FALSE(static_cast<bool>(work[0]));
+}
+
+// What goes on with something comes first, but what is fresh gets its turn, too.
+TEST(ExecutorTest, WhatWasBegunComesFirstButNotForEver) {
+  Executor executor({.threads = 1});
+  std::string order;
+  std::latch held(1), holds(1), done(41);
+  executor.post([&] {
+    held.count_down();
+    holds.wait();
+  });
+  held.wait();
+  const auto posts = [&](char name, int count, Executor::Turn turn) {
+    std::vector<Closure> work;
+    for (int i = 0; i < count; ++i) {
+      work.emplace_back([&, name] {
+        order += name;
+        done.count_down();
+      });
+    }
+    executor.post_all(work, turn);
+  };
+  posts('f', 3, Executor::Turn::fresh);
+  posts('b', 38, Executor::Turn::begun);
+  holds.count_down();
+  done.wait();
+  EXPECT_EQ(order, std::string(16, 'b') + "f" + std::string(16, 'b') + "f" + std::string(6, 'b') + "f");
 }
 
 TEST(ExecutorTest, NeverRunsInline) {

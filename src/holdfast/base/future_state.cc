@@ -267,7 +267,10 @@ void FutureStateBase::dispatch(Continuation* continuation, Executor* executor) {
     return;
   }
   try {
-    executor->post(Closure(Posted(continuation)));
+    Closure posted(Posted{continuation});
+    // On a thread of the executor it goes on with what that thread did. What comes from outside, from the network say,
+    // may be the beginning of long work.
+    executor->post_all({&posted, 1}, executor->on_executor_thread() ? Executor::Turn::begun : Executor::Turn::fresh);
   } catch (const Error&) {
     log_escaped_exception("posting a continuation");  // it was abandoned with the closure
   }

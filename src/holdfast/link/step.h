@@ -23,6 +23,8 @@ class Work {
   virtual void run() = 0;
   // Past runs of the same function were short and never blocked.
   virtual bool quick() const { return false; }
+  // It was begun before, and has waited for something that is there now: it goes before work that was not begun.
+  virtual bool has_waited() const { return false; }
 };
 
 // What waits for a reply. Called once, outside any lock; quick, must not block.

@@ -220,22 +220,24 @@ void Runtime::dispatch(std::vector<std::shared_ptr<Work>>& work) {
   // Inside an inline handler (which calls this worker itself) nothing runs inline: it may hold locks.
   const bool may_run_inline = io_.has_role() && this_thread.running_inline == nullptr;
   size_t quick = 0;
-  std::vector<Closure> for_executor;
+  std::vector<Closure> begun, fresh;
   for (std::shared_ptr<Work>& item : work) {
     if (may_run_inline && item->quick()) {
       work[quick++].swap(item);  // those stand in front; what was there has been taken
     } else {
-      for_executor.emplace_back([item = std::move(item)] { item->run(); });
+      std::vector<Closure>& posted = item->has_waited() ? begun : fresh;
+      posted.emplace_back([item = std::move(item)] { item->run(); });
     }
   }
-  if (!for_executor.empty()) {
-    try {
-      executor_.post_all(for_executor);
-    } catch (const Unavailable&) {
-      // No thread to be had. The calls, destroyed unrun, tell their callers.
-    }
-    for_executor.clear();
+  try {
+    // Whoever is waited for with a result that is there must not wait for all that is still to be computed.
+    if (!begun.empty()) executor_.post_all(begun, Executor::Turn::begun);
+    if (!fresh.empty()) executor_.post_all(fresh);
+  } catch (const Unavailable&) {
+    // No thread to be had. The calls, destroyed unrun, tell their callers.
   }
+  begun.clear();
+  fresh.clear();
   if (quick > 1) {
     // Not kept here: if the first one blocks, whoever takes the role runs the others.
     std::lock_guard lock(mutex_);

@@ -69,6 +69,7 @@ class OnObject final : public Work, public std::enable_shared_from_this<OnObject
     }
     run_if_there();
   }
+  bool has_waited() const override { return true; }
   // Else it runs later; or never, if its caller gives up first.
   void run_if_there() {
     References& references = reference().references;

@@ -14,6 +14,7 @@ class CompletePromise final : public Work {
   explicit CompletePromise(Promise<void> promise) : promise_(std::move(promise)) {}
   void run() override { promise_.set_value(); }
   bool quick() const override { return true; }
+  bool has_waited() const override { return true; }
 
  private:
   Promise<void> promise_;

@@ -68,6 +68,24 @@ struct Shelf {
   RRef<Counter> at(uint64_t index) const { return counters.at(index); }
 };
 
+// Three handlers for one handler thread: the first ends what `result` waits for, the second cannot go on before its
+// result has reached the caller.
+std::optional<Promise<int64_t>> promised;
+test::Gate first_gate, second_gate;
+Task<int64_t> give_later() {
+  promised.emplace();
+  co_return co_await promised->future();
+}
+void give_now() {
+  test::take_a_while();
+  first_gate.pass();
+  promised->set_value(7);
+}
+bool wait_for_the_result() {
+  test::take_a_while();
+  return second_gate.pass();
+}
+
 class RRefTest : public testing::Test {
  protected:
   void TearDown() override {
@@ -98,6 +116,32 @@ TEST_F(RRefTest, RemoteReturnsAReferenceToTheResult) {
     EXPECT_EQ(text.to_here(), "ababab");
     EXPECT_TRUE(eventually([&] { return text.confirmed_by_owner(); }));
   }
+  expect_empty(job);
+}
+
+// Otherwise no worker of a pipeline gets anything before the one in front of it is done with all it has.
+TEST_F(RRefTest, AResultThatIsWaitedForLeavesBeforeOtherCallsBegin) {
+  Job job(2, [](Options& options) { options.handler_threads = 1; });
+  first_gate.reset();
+  second_gate.reset();
+  const Peer there = job[0].peer(1);
+  RRef<int64_t> result = there.remote<give_later>();
+  const Future<int64_t> fetched = result.fetch();
+  ASSERT_TRUE(eventually([&] {
+    const DebugInfo info = job[1].debug_info();
+    return info.owned.size() == 1 && info.owned[0].calls_waiting == 1;
+  }));
+  const Future<void> first = there.async<give_now>();
+  const Future<bool> second = there.async<wait_for_the_result>();
+  ASSERT_TRUE(first_gate.wait_for_arrivals(1));
+  ASSERT_TRUE(eventually([&] { return job[1].stats().calls_served == 4; }));  // the fetch and the remote call, too
+  first_gate.open();
+  EXPECT_TRUE(fetched.wait_for(test::kPatience / 2)) << "it waits for the second call, and that for it";
+  second_gate.open();
+  EXPECT_EQ(fetched.get(), 7);
+  EXPECT_TRUE(second.get());
+  first.get();
+  result = {};
   expect_empty(job);
 }
 
