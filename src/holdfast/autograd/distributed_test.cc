@@ -87,6 +87,20 @@ TEST_P(BothModes, ACallAndItsResult) {
   EXPECT_TRUE(context.gradients()[0].first.is_same(x));
 }
 
+// Worker 1 goes on with the first gradient while worker 0 is still busy: with a hook that waits for just that.
+TEST_P(BothModes, AGradientLeavesWhileOtherFunctionsRun) {
+  leaf_hooks = 0;
+  Context context(job_[0]);
+  const Tensor other = peer(1).call<scaled_leaf>(3.0) * 1;
+  bool first_has_arrived = false;
+  other.register_hook([&](const Tensor&) { first_has_arrived = eventually([] { return leaf_hooks.load() == 1; }); });
+  const Tensor later = other.sum();
+  const Tensor first = peer(1).call<scaled_leaf>(2.0).sum();  // the last to be recorded goes first
+  context.backward({first, later}, options());
+  EXPECT_TRUE(first_has_arrived);
+  EXPECT_EQ(leaf_hooks, 2);
+}
+
 // For programs that stand in for others, whose users walk the graph.
 TEST_P(BothModes, FunctionsInAnotherForm) {
   autograd::function_form() = {.send_name = "other::Send", .recv_name = "other::Recv", .hooks_apart = false};

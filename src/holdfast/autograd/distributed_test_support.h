@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <vector>
 
@@ -87,6 +88,14 @@ inline Tensor failing_backward(Tensor t) {
   const Tensor y = t * 2;
   y.register_hook([](const Tensor&) { throw std::out_of_range("no such row"); });
   return y * 1;
+}
+
+inline std::atomic<int> leaf_hooks{0};
+// Counts when the gradient of its leaf is there.
+inline Tensor scaled_leaf(double k) {
+  const Tensor own = leaf();
+  own.register_hook([](const Tensor&) { ++leaf_hooks; });
+  return own * k;
 }
 
 inline Gate gate;

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -171,7 +170,7 @@ LocalPass::State& LocalPass::visit(const std::shared_ptr<Node>& function) {
   ++waiting_;
   walked_.push_back(&state);
   state.function = function.get();
-  state.priority = function->sequence_nr();
+  state.sequence = function->sequence_nr();
   if (!function->next_edges().empty()) {
     if (dynamic_cast<const SendFunction*>(function.get()) != nullptr) state.kind = Kind::send;
     to_walk_.push_back(&state);
@@ -179,7 +178,6 @@ LocalPass::State& LocalPass::visit(const std::shared_ptr<Node>& function) {
     state.kind = Kind::leaf;
   } else if (auto recv = std::dynamic_pointer_cast<RecvFunction>(function)) {
     state.kind = Kind::recv;
-    state.priority = std::numeric_limits<uint64_t>::max();  // another worker waits for it
     state.reached.resize(recv->num_inputs());
     reached_.push_back(std::move(recv));
   }
@@ -286,6 +284,7 @@ void LocalPass::run(const Deliver& deliver, bool settled) {
 void LocalPass::take_entered() {
   for (Entered& entered : std::exchange(entered_, {})) {
     State& state = *entered.state;
+    current_entry_ = state.kind == Kind::send ? ++entries_ : 0;  // roots enter together
     const bool is_reached = state.kind != Kind::send || std::ranges::find(state.reached, true) != state.reached.end();
     receive(state, entered.input, std::move(entered.gradient), is_reached);
   }
@@ -294,6 +293,7 @@ void LocalPass::take_entered() {
 void LocalPass::receive(State& state, uint32_t input, at::Tensor gradient, bool is_reached) {
   if (state.inputs.empty()) state.inputs.resize(state.function->num_inputs());
   if (state.gradients_to_come == 0) throw_invalid("the graph was changed during the backward pass");
+  state.entry = std::min(state.entry, current_entry_);
   if (is_reached) {
     state.is_reached = true;
     if (state.kind == Kind::recv) state.reached.at(input) = true;
@@ -317,6 +317,7 @@ void LocalPass::run_next(const Deliver& deliver) {
   ready_.pop();
   state.has_run = true;
   --waiting_;
+  current_entry_ = state.entry;
   variable_list inputs = std::exchange(state.inputs, {});
   try {
     switch (state.kind) {

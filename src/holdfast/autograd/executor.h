@@ -10,7 +10,8 @@
 //    functions that they lead to are held until they are added, or until it is certain that they will not be.
 //
 // What libtorch's engine does for a function is done here: hooks, checks of what the function returned, freeing of what
-// it has saved, and the order: the function that was recorded last goes first. So gradients are the same as those of
+// it has saved. The order is its own: what entered first goes through to where it leaves, so that others can go on with
+// it; on that way the function that was recorded last goes first, as there. Gradients are the same as those of
 // one local graph, and so is what has no gradient. It differs in that leaves accumulate into a GradientMap. Gradients
 // of gradients (create_graph) are not offered. Work on an accelerator is queued on the running thread's current
 // streams.
@@ -26,10 +27,12 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <queue>
 #include <span>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -88,6 +91,9 @@ class LocalPass {
   // Functions have got all their gradients, and would run if no foreseen send were added any more.
   bool holds() const;
 
+  // In Deliver: run() has more to do.
+  bool has_ready() const { return !ready_.empty() || !entered_.empty(); }
+
   // Functions that were walked and have not run; none are left when the worker's part is complete.
   size_t waiting() const { return waiting_; }
   // The names of a few of them, for people, in the order of the walk. Cheap, and cheap to ask again and again.
@@ -95,10 +101,12 @@ class LocalPass {
 
  private:
   enum class Kind : uint8_t { interior, leaf, send, recv };
+  static constexpr size_t kNoEntry = std::numeric_limits<size_t>::max();
 
   struct State {
     torch::autograd::Node* function = nullptr;
-    uint64_t priority = 0;
+    uint64_t sequence = 0;    // when it was recorded, on its thread
+    size_t entry = kNoEntry;  // the first to enter of the gradients that lead to it, so far
     Kind kind = Kind::interior;
     bool is_walked = false;
     bool is_foreseen = false;        // what it leads to was counted as unsure
@@ -119,8 +127,14 @@ class LocalPass {
     at::Tensor gradient;
   };
 
+  // First what another worker waits for. Then what has entered first goes through to its end: sequences do not tell,
+  // since each thread counts its own, and the micro-batches of a pipeline are recorded by several. Roots enter
+  // together, so that where there is nothing else gradients add up in libtorch's order, to the last bit.
   struct LowerPriority {
-    bool operator()(const State* a, const State* b) const { return a->priority < b->priority; }
+    static auto priority(const State& state) {
+      return std::tuple(state.kind == Kind::recv, kNoEntry - state.entry, state.sequence);
+    }
+    bool operator()(const State* a, const State* b) const { return priority(*a) < priority(*b); }
   };
 
   void check_walkable() const;
@@ -153,7 +167,9 @@ class LocalPass {
   std::vector<const State*> to_walk_;
   std::vector<RecvPtr> reached_;  // by this walk
   std::vector<Entered> entered_;
-  std::vector<State*> held_;  // were ready once, but unsure
+  size_t entries_ = 0;               // of sends, so far
+  size_t current_entry_ = kNoEntry;  // of what is given on now
+  std::vector<State*> held_;         // were ready once, but unsure
   std::priority_queue<State*, std::vector<State*>, LowerPriority> ready_;
 };
 

@@ -91,6 +91,29 @@ TEST(LocalPass, calls_hooks_as_often_as_one_graph_does) {
   for (size_t i = 0; i < expected.size(); ++i) expect_same(gradients[i], expected[i], 0, std::to_string(i));
 }
 
+// ---- order ----
+
+// As two micro-batches on two threads are recorded, of which each counts for itself: their sequences alternate.
+TEST(LocalPass, takes_what_entered_first_through_to_its_end) {
+  const Tensor w = leaf({3});
+  std::string order;
+  const auto named = [&](const Tensor& tensor, char name) {
+    tensor.register_hook([&order, name](const Tensor&) { order += name; });
+    return tensor;
+  };
+  const Tensor a = named(w * 2, 'a'), c = named(w * 2, 'c');
+  const Tensor b = named(a * 3, 'b'), d = named(c * 3, 'd');
+  const std::vector<LocalPass::SendPtr> sends = {make_send(std::vector{b}), make_send(std::vector{d})};
+  GradientMap gradients;
+  LocalPass pass(gradients, {});
+  EXPECT_TRUE(pass.add_sends(sends).empty());
+  for (const LocalPass::SendPtr& send : sends) {
+    pass.add_arrived(send, {.gradients = {at::ones({3}, at::kDouble)}, .reached = {true}});
+  }
+  pass.run([](const auto&, const auto&) {});
+  EXPECT_EQ(order, "badc");
+}
+
 // ---- memory ----
 
 // A gradient that reaches a leaf as a view of memory that others read, or as it is: the leaf may not take it over, or

@@ -96,15 +96,20 @@ std::vector<RemoteSend> TorchPass::walk(const WalkFrom& from) {
   return remote;
 }
 
-RunResult TorchPass::run(bool, std::vector<ArrivedGradient> arrived, bool settled) {
+RunResult TorchPass::run(bool, std::vector<ArrivedGradient> arrived, bool settled, const Leave& leave) {
   for (const ArrivedGradient& one : arrived) {
     pass_.add_arrived(context_->send(one.send), unpack(one.gradient, context_->host, *one.from));
   }
   RunResult result;
   const auto deliver = [&](const LocalPass::RecvPtr& recv, const MessageGradients& gradients) {
     const SendOrigin& origin = recv->origin;
-    result.gradients.push_back(
-        {.to = origin.sender, .send = origin.number, .gradient = pack(gradients, context_->host, origin)});
+    LeavingGradient leaving{
+        .to = origin.sender, .send = origin.number, .gradient = pack(gradients, context_->host, origin)};
+    if (pass_.has_ready()) {
+      leave(std::move(leaving));
+    } else {
+      result.gradients.push_back(std::move(leaving));
+    }
   };
   pass_.run(deliver, settled);
   result.held = pass_.holds();

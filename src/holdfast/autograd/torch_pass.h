@@ -20,7 +20,7 @@ class TorchPass final : public PassGraph {
   TorchPass(std::shared_ptr<ContextState> context, const PassInfo& info, std::vector<Root> roots);
 
   std::vector<RemoteSend> walk(const WalkFrom& from) override;
-  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) override;
+  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled, const Leave& leave) override;
 
  private:
   // The context must outlive the pass, which accumulates into its gradients.

@@ -71,6 +71,7 @@ inline Gradient gradient(const std::string& text) { return {.body = Bytes(text.b
 struct Script {
   struct Answer {
     std::vector<RemoteSend> reached = {};
+    std::vector<LeavingGradient> early = {};  // leave during the run
     RunResult result = {};
     std::string error = {};  // not empty: throws
   };
@@ -78,6 +79,7 @@ struct Script {
   std::vector<std::string> calls;
   int graphs = 0;  // alive
   std::function<void()> during;
+  std::function<void()> after_early;
 
   Answer next(std::string call) {
     calls.push_back(std::move(call));
@@ -104,14 +106,17 @@ class ScriptGraph final : public PassGraph {
     for (const SendNumber send : from.sends) call += " " + std::to_string(send.value);
     return script_.next(call).reached;
   }
-  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) override {
+  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled, const Leave& leave) override {
     std::string call = settled ? "run" : "run early";
     if (roots) call += " roots";
     for (const ArrivedGradient& one : arrived) {
       call +=
           " " + std::to_string(one.send.value) + "=" + std::string(one.gradient.body.begin(), one.gradient.body.end());
     }
-    return script_.next(call).result;
+    Script::Answer answer = script_.next(call);
+    for (LeavingGradient& leaving : answer.early) leave(std::move(leaving));
+    if (script_.after_early) script_.after_early();
+    return std::move(answer.result);
   }
 
  private:

@@ -214,7 +214,9 @@ void Backwards::run_next(const ContextId& id) {
     }
   });
   if (!part) return;
-  PartOutcome outcome = part->perform(std::move(work));
+  PartOutcome outcome = part->perform(std::move(work), [&](LeavingMessage& leaving) {
+    host_.step([&](Step& step) { send_leaving(step, *part, leaving); });
+  });
   host_.step([&](Step& step) {
     settle(step, part, outcome);
     part->queued = false;
@@ -239,21 +241,10 @@ void Backwards::settle(Step& step, const PartPtr& part, PartOutcome& outcome) {
   }
   send_marks(step, *part, outcome);
   for (LeavingMessage& leaving : outcome.leaving) {
-    const uint64_t bytes = leaving.message->total_bytes();
-    if (bytes > frame_bytes_max_) {
-      return fail_part(step, *part,
-                       {.code = Code::invalid_argument,
-                        .message = fmt::format("a gradient takes {} bytes, over the limit of {}"
-                                               " (Options::frame_bytes_max)",
-                                               bytes, frame_bytes_max_)});
-    }
     const WorkerInfo& to = *leaving.to;
     if (fast) report.spawned.push_back({.rank = to.rank, .incarnation = to.incarnation, .send = leaving.send});
-    if (!HOLDFAST_CANARY(gradient_not_sent) || leaving.send.value % 8 != 0) {
-      send_to(step, leaving.to, std::move(leaving.message));
-    }
+    if (!send_leaving(step, *part, leaving)) return;
   }
-  if (part->ended() || part->failed) return;  // by a word to this worker itself that was wrong
   if (fast) {
     report.waiting = outcome.waiting;
     report.waiting_names = outcome.waiting_names.substr(0, kNamesBytesMax);
@@ -267,6 +258,22 @@ void Backwards::settle(Step& step, const PartPtr& part, PartOutcome& outcome) {
                                              outcome.waiting_names)});
   }
   if (find_status(*part, outcome, report)) this->report(step, *part, std::move(report));
+}
+
+bool Backwards::send_leaving(Step& step, Part& part, LeavingMessage& leaving) {
+  if (part.ended() || part.failed) return false;
+  const std::shared_ptr<Message> message = std::exchange(leaving.message, nullptr);
+  if (!message || (HOLDFAST_CANARY(gradient_not_sent) && leaving.send.value % 8 == 0)) return true;
+  const uint64_t bytes = message->total_bytes();
+  if (bytes > frame_bytes_max_) {
+    fail_part(step, part,
+              {.code = Code::invalid_argument,
+               .message = fmt::format("a gradient takes {} bytes, over the limit of {} (Options::frame_bytes_max)",
+                                      bytes, frame_bytes_max_)});
+    return false;
+  }
+  send_to(step, leaving.to, message);
+  return !part.ended() && !part.failed;  // by a word to this worker itself that was wrong
 }
 
 void Backwards::send_marks(Step& step, const Part& part, const PartOutcome& outcome) {

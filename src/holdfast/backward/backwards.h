@@ -115,6 +115,8 @@ class Backwards final : public Protocol, private ContextPost {
   // Outside the lock: the next work of that context.
   void run_next(const ContextId& id);
   void settle(Step& step, const PartPtr& part, PartOutcome& outcome);
+  // If it has not left yet. False: the part has failed, or the pass has ended.
+  bool send_leaving(Step& step, Part& part, LeavingMessage& leaving);
   // SMART: to who sent what was reached, if its gradient does not leave now, which says the same.
   void send_marks(Step& step, const Part& part, const PartOutcome& outcome);
   // SMART: what the root is to be told now; false: nothing.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,7 +62,7 @@ struct LeavingGradient {
 };
 
 struct RunResult {
-  std::vector<LeavingGradient> gradients;
+  std::vector<LeavingGradient> gradients;  // those that have not left before
   // Some functions have all their gradients so far, and could run if it were known that nobody marks any more.
   bool held = false;
   // Functions reached by the walk that have not run, sends without a gradient among them; and the names of a few.
@@ -74,6 +75,8 @@ struct RunResult {
 // runs.
 class PassGraph {
  public:
+  using Leave = std::function<void(LeavingGradient)>;
+
   virtual ~PassGraph() = default;
   // Walks on from there, each function once in the pass, and counts dependencies. Returns the recvs newly reached.
   // A send that is not recorded: throws. Without all_sends, the first walk also looks which functions the other sends
@@ -81,8 +84,9 @@ class PassGraph {
   virtual std::vector<RemoteSend> walk(const WalkFrom& from) = 0;
   // Executes all functions that are ready now. `roots`: this begins at the roots. `settled`: there will be no more
   // walks, so what functions wait for is certain. What it has done must be visible to others on this worker when it
-  // returns: the root may complete the pass at once. One gradient for each recv executed.
-  virtual RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) = 0;
+  // returns: the root may complete the pass at once. One gradient for each recv executed: in the result, or before that
+  // to `leave`, if there is more to be executed. The worker that waits for it can begin meanwhile.
+  virtual RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled, const Leave& leave) = 0;
 };
 
 // The layer above's data of one context on one worker.

@@ -66,7 +66,7 @@ PartWork Part::take_work() {
   return work;
 }
 
-PartOutcome Part::perform(PartWork work) {
+PartOutcome Part::perform(PartWork work, const Leave& leave) {
   PartOutcome outcome;
   try {
     if (!graph_) {
@@ -91,11 +91,13 @@ PartOutcome Part::perform(PartWork work) {
     if (work.runs() || held_) {
       outcome.ran = true;
       const bool settled = fast || work.settled || HOLDFAST_CANARY(run_before_settled);
-      RunResult result = graph_->run(work.run_roots, std::move(work.gradients), settled);
       const PassHeader header = this->header();
-      for (LeavingGradient& leaving : result.gradients) {
-        outcome.leaving.push_back(pack(header, std::move(leaving), work.settled));
-      }
+      const auto add = [&](LeavingGradient leaving) -> LeavingMessage& {
+        return outcome.leaving.emplace_back(pack(header, std::move(leaving), work.settled));
+      };
+      RunResult result = graph_->run(work.run_roots, std::move(work.gradients), settled,
+                                     [&](LeavingGradient leaving) { leave(add(std::move(leaving))); });
+      for (LeavingGradient& leaving : result.gradients) add(std::move(leaving));
       outcome.held = held_ = result.held;
       outcome.waiting = result.waiting;
       outcome.waiting_names = std::move(result.waiting_names);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -36,7 +37,7 @@ inline constexpr SendNumber kRootStart{0};
 struct LeavingMessage {
   WorkerPtr to;
   SendNumber send;
-  std::shared_ptr<Message> message;
+  std::shared_ptr<Message> message;  // null: it has left already, during the run
 };
 
 // What came of it.
@@ -72,8 +73,9 @@ class Part {
   bool complete() const { return roots_run_ && arrived_.size() == marked_.size() && inbox.empty(); }
   size_t outstanding() const { return marked_.size() - arrived_.size() + inbox.gradients.size(); }
 
-  // Outside the lock, one at a time.
-  PartOutcome perform(PartWork work);
+  // Outside the lock, one at a time. `leave` may take a message, so that it leaves before the rest is done.
+  using Leave = std::function<void(LeavingMessage& leaving)>;
+  PartOutcome perform(PartWork work, const Leave& leave);
   void set_roots_run() { roots_run_ = true; }
 
   PartWork inbox;

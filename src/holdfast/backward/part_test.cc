@@ -66,6 +66,46 @@ TEST_F(PartTest, SmartMarksThenGradientsThenDone) {
   EXPECT_EQ(worker.script.graphs, 0);
 }
 
+// Those of a pipeline's first micro-batches leave while it works on the others.
+TEST_F(PartTest, AGradientLeavesDuringTheRunAndTheRestIsSaidAfterIt) {
+  const std::vector<RemoteSend> reached = {{worker_info(2), {9}}, {worker_info(2), {10}}, {worker_info(1), {4}}};
+  Texts said_during;
+  worker.script.answers = {{.reached = reached},
+                           {.early = {{worker_info(2), {9}, gradient("a")}},
+                            .result = {.gradients = {{worker_info(1), {4}, gradient("b")}}}}};
+  worker.script.after_early = [&] { said_during = worker.said_to(2); };
+  worker.from(2, kGradient, gradient_for(3, PassMode::smart));
+  worker.run();
+  EXPECT_EQ(said_during, Texts({"BACKWARD_AUTOGRAD 9 \"a\""}));
+  EXPECT_EQ(worker.said_to(2), Texts({"MARK 10"}));  // not 9, and 9 not again
+  EXPECT_EQ(worker.said_to(1), Texts({"BACKWARD_AUTOGRAD 4 \"b\"", "REPORT 3 -> 2:9 2:10 1:4 done"}));
+}
+
+TEST_F(PartTest, FastReportsWhatLeftDuringTheRun) {
+  worker.script.answers = {{},
+                           {.early = {{worker_info(2), {9}, gradient("a")}},
+                            .result = {.gradients = {{worker_info(2), {10}, gradient("b")}}}}};
+  worker.from(2, kGradient, gradient_for(3, PassMode::fast));
+  worker.run();
+  EXPECT_EQ(worker.said_to(2), Texts({"BACKWARD_AUTOGRAD 9 \"a\"", "BACKWARD_AUTOGRAD 10 \"b\""}));
+  EXPECT_EQ(worker.said_to(1), Texts({"REPORT 3 -> 2:9 2:10"}));
+}
+
+// The pass ends while the run is under way.
+TEST_F(PartTest, NothingLeavesARunWhosePassHasEnded) {
+  worker.script.answers = {{},
+                           {.early = {{worker_info(2), {9}, gradient("a")}},
+                            .result = {.gradients = {{worker_info(2), {10}, gradient("b")}}}}};
+  worker.from(2, kGradient, gradient_for(3, PassMode::fast));
+  worker.script.during = [&] {
+    if (worker.script.calls.size() == 2) worker.from(1, kPassEnd, end());
+  };
+  worker.run();
+  worker.script.during = nullptr;
+  EXPECT_EQ(worker.said_to(2), Texts());
+  EXPECT_EQ(worker.said_to(1), Texts());
+}
+
 TEST_F(PartTest, AGradientMarksItsSend) {
   worker.script.answers = {{.reached = {{worker_info(2), {9}}, {worker_info(2), {10}}, {worker_info(1), {4}}}},
                            {.result = {.gradients = {{worker_info(2), {9}, gradient("a")}}}}};

@@ -63,6 +63,7 @@ class Execution {
     held_.clear();
   }
   bool held() const { return !held_.empty(); }
+  bool has_ready() const { return !ready_.empty(); }
 
   void deliver(size_t function, size_t slot, std::optional<uint64_t> gradient) {
     ToyGradient& buffer = buffers_[function];
@@ -193,7 +194,7 @@ class ToyGraph final : public PassGraph {
     return reached;
   }
 
-  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled) override {
+  RunResult run(bool roots, std::vector<ArrivedGradient> arrived, bool settled, const Leave& leave) override {
     if (pass_.ended->load()) violation("a run after the end");
     if (settled) execution_.settle();
     if (roots) {
@@ -208,7 +209,11 @@ class ToyGraph final : public PassGraph {
       execution_.deliver_all(send, gradient);
     }
     RunResult result;
-    while (auto next = execution_.next()) execute(next->first, next->second, result);
+    while (auto next = execution_.next()) {
+      execute(next->first, next->second, result);
+      if (!execution_.has_ready()) break;
+      for (LeavingGradient& leaving : std::exchange(result.gradients, {})) leave(std::move(leaving));
+    }
     result.held = execution_.held();
     result.waiting = execution_.waiting();
     if (result.waiting > 0) result.waiting_names = "toys";
