@@ -9,28 +9,40 @@
 
 namespace holdfast {
 
-namespace {
-
 // A user's destructor is user code: it runs on the executor.
-class DestroyValue final : public Work {
+class OwnerTable::DestroyValue final : public Work {
  public:
-  explicit DestroyValue(std::shared_ptr<void> object) : object_(std::move(object)) {}
-  void run() override { object_.reset(); }
+  DestroyValue(const OwnerTable& table, std::shared_ptr<void> object)
+      : destroying_(table.destroying_), destroyed_(table.destroyed_), object_(std::move(object)) {
+    ++*destroying_;
+  }
+  ~DestroyValue() override {
+    if (object_) end();  // the worker ends, and it is not run
+  }
+  void run() override {
+    end();
+    if (destroyed_) destroyed_();
+  }
 
  private:
+  void end() {
+    object_.reset();
+    --*destroying_;
+  }
+
+  const std::shared_ptr<std::atomic<size_t>> destroying_;
+  const std::function<void()> destroyed_;
   std::shared_ptr<void> object_;
 };
 
-void destroy(Step& step, KeptValue value) {
+void OwnerTable::destroy(Step& step, KeptValue value) {
   if (!value.object) return;
   if (value.trivial) {
     step.garbage.push_back(std::move(value.object));
   } else {
-    step.work.push_back(std::make_shared<DestroyValue>(std::move(value.object)));
+    step.work.push_back(std::make_shared<DestroyValue>(*this, std::move(value.object)));
   }
 }
-
-}  // namespace
 
 std::string Origin::text() const {
   if (!caller) return place;

@@ -5,6 +5,7 @@
 // never under a lock.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,6 +57,9 @@ struct Owned {
 
 class OwnerTable {
  public:
+  // `destroyed` is called when a value has been destroyed: outside the lock, while the table lives.
+  explicit OwnerTable(std::function<void()> destroyed = nullptr) : destroyed_(std::move(destroyed)) {}
+
   struct Fork {
     Owned* object = nullptr;
     WorkerId holder;
@@ -88,13 +92,21 @@ class OwnerTable {
   // Everything goes.
   void clear(Step& step);
 
+  // Values that have left the table and are not destroyed yet: they may hold references.
+  size_t destroying_count() const { return *destroying_; }
+
   const std::unordered_map<RRefId, Owned>& objects() const { return objects_; }
   const std::unordered_map<ForkId, Fork>& forks() const { return forks_; }
 
  private:
+  class DestroyValue;
+
   void settle(Step& step, Owned& object, Owned::State state);
+  void destroy(Step& step, KeptValue value);
   void free_if_unused(Step& step, Owned& object);
 
+  const std::function<void()> destroyed_;
+  const std::shared_ptr<std::atomic<size_t>> destroying_ = std::make_shared<std::atomic<size_t>>(0);
   std::unordered_map<RRefId, Owned> objects_;
   std::unordered_map<ForkId, Fork> forks_;
   TimerQueue<RRefId> timers_;  // of creations

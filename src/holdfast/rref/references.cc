@@ -438,7 +438,14 @@ void References::on_settled(Step& step, uint64_t loss) {
   for (const WorkerId& worker : gone) names_.erase(worker);
 }
 
+void References::on_destroyed() {
+  host_.step([this](Step& step) {
+    if (idle() && node_.member().leaving()) look_again_at_ = step.now;
+  });
+}
+
 void References::on_time(Step& step) {
+  look_again_at_ = kNever;
   if (stopped_) return;
   controls_.on_time(step);
   owned_.on_time(step);
@@ -452,8 +459,9 @@ void References::stop(Step& step) {
 
 std::string References::describe() const {
   if (idle()) return {};
-  return fmt::format("{} references that their owners have not confirmed, {} references sent on",
-                     used_.unconfirmed_count(), used_.child_count());
+  return fmt::format(
+      "{} references that their owners have not confirmed, {} references sent on, {} objects being destroyed",
+      used_.unconfirmed_count(), used_.child_count(), owned_.destroying_count());
 }
 
 std::string References::leftovers() const { return collect_debug_info().owned_text(); }

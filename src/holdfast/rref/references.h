@@ -57,9 +57,12 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   void on_worker_lost(Step& step, const WorkerInfo& worker, uint64_t loss) override;
   void on_settled(Step& step, uint64_t loss) override;
   void on_time(Step& step) override;
-  Time next_wakeup() const override { return std::min(controls_.next_wakeup(), owned_.next_wakeup()); }
+  Time next_wakeup() const override {
+    return std::min({controls_.next_wakeup(), owned_.next_wakeup(), look_again_at_});
+  }
   std::span<const KindName> kinds() const override { return kRRefKinds; }
-  bool idle() const override { return used_.idle() && controls_.empty(); }
+  // What is being destroyed may still let go of references, here and elsewhere.
+  bool idle() const override { return used_.idle() && controls_.empty() && owned_.destroying_count() == 0; }
   std::string describe() const override;
   std::string leftovers() const override;
   void stop(Step& step) override;
@@ -83,6 +86,8 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   std::string why_not(const WorkerPtr& from, const ForkRequest& request);
   void create(Step& step, const WorkerPtr& from, const CargoEntry& entry);
   ReferencePtr arrive(Step& step, const WorkerPtr& from, const CargoEntry& entry, const std::shared_ptr<Host>& host);
+  // Outside the lock: a value of this worker is destroyed.
+  void on_destroyed();
   // Tells the coordinator how far losses are settled here.
   void follow_settled(Step& step);
   bool is_owner(const WorkerId& worker) const { return node_.is_self(worker); }
@@ -91,13 +96,14 @@ class References final : public Protocol, public CargoUnloader, private ControlP
   Node& node_;
   Host& host_;
   Controls controls_{*this};
-  OwnerTable owned_;
+  OwnerTable owned_{[this] { on_destroyed(); }};
   UserTable used_{controls_};
   uint64_t last_id_ = 0;  // of objects and forks made here
   // Lost workers whose forks and children may still turn up, with the number of the loss.
   std::unordered_map<WorkerId, uint64_t> quarantine_;
   uint64_t settled_reported_ = 0;
   std::unordered_map<WorkerId, std::string> names_;  // of holders, for people
+  Time look_again_at_ = kNever;                      // in shutdown: this worker may have fallen quiet outside any event
   bool stopped_ = false;
 };
 

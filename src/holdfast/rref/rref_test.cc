@@ -145,6 +145,40 @@ TEST_F(RRefTest, AResultThatIsWaitedForLeavesBeforeOtherCallsBegin) {
   expect_empty(job);
 }
 
+// An object that holds another one is destroyed on a handler thread: shutdown waits for that, and tells of nothing
+// left.
+struct SlowHolder {
+  explicit SlowHolder(int64_t start) : held(current_worker().own(std::make_shared<int64_t>(start))) {}
+  SlowHolder(const SlowHolder&) = delete;
+  ~SlowHolder() { first_gate.pass(); }
+  RRef<std::shared_ptr<int64_t>> held;
+};
+
+TEST_F(RRefTest, ShutdownWaitsForObjectsThatAreBeingDestroyed) {
+  std::atomic<int> reports{0};
+  Job job(2, [&](Options& options) { options.on_held_at_shutdown = [&](const std::string&) { ++reports; }; });
+  first_gate.reset();
+  RRef<SlowHolder> holder = job[0].peer(1).make<SlowHolder>(1);
+  EXPECT_TRUE(eventually([&] { return holder.confirmed_by_owner(); }));
+  holder = {};
+  ASSERT_TRUE(first_gate.wait_for_arrivals(1));
+  std::atomic<int> left{0};
+  std::vector<std::thread> leaving;
+  for (int rank : {0, 1}) {
+    leaving.emplace_back([&, rank] {
+      job[rank].shutdown(test::kPatience);
+      ++left;
+    });
+  }
+  // Both have said that they leave, and wait for the one that is not quiet.
+  EXPECT_TRUE(eventually([&] { return job[1].debug_info().owned.size() == 1; }));
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(left, 0);
+  first_gate.open();
+  for (std::thread& thread : leaving) thread.join();
+  EXPECT_EQ(reports, 0);
+}
+
 TEST_F(RRefTest, AnyClassCanLiveRemotely) {
   Job job(2);
   {
