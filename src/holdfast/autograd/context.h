@@ -43,6 +43,8 @@ struct BackwardOptions {
 // still be read.
 class ContextRef {
  public:
+  using Options = BackwardOptions;
+
   explicit ContextRef(std::shared_ptr<ContextState> state) : state_(std::move(state)) {}
 
   // Can be sent: see find_context.
@@ -98,7 +100,7 @@ struct DebugInfo {
 DebugInfo debug_info(Host& host);
 DebugInfo debug_info(Worker& worker);
 
-// A backward that begins at a tensor which may be elsewhere; it is started there.
+// A backward that begins at a tensor which may be elsewhere; it is started there. For RRef<at::Tensor>::backward.
 void backward(const RRef<at::Tensor>& root, const ContextRef& context, BackwardOptions options = {});
 
 // Makes contexts travel with calls: hooks.cc. Every worker of a program that includes this has it.

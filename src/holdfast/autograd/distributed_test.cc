@@ -156,11 +156,11 @@ TEST_P(BothModes, ARootThatIsElsewhere) {
   const Tensor x = leaf();
   Context context(job_[0]);
   const RRef<Tensor> loss = peer(1).remote<sum_scaled>(x, 5.0);
-  autograd::backward(loss, context, options());
+  loss.backward(context, options());
   EXPECT_TRUE(is(context.gradient(x), 5));
   const RRef<Tensor> mine = job_[0].own(peer(2).call<sum_scaled>(x, 2.0));
   // FAST: the first call's functions have run, and would be needed again.
-  autograd::backward(mine, context, {.mode = Mode::smart});
+  mine.backward(context, {.mode = Mode::smart});
   EXPECT_TRUE(is(context.gradient(x), 7));
 }
 
@@ -374,8 +374,7 @@ TEST_P(BothModes, AnErrorInABackwardFunctionSaysWhereItWas) {
   EXPECT_CONTAINS(error.what(), "no such row");
   EXPECT_CONTAINS(error.what(), "MulBackward");
   EXPECT_TRUE(no_passes());
-  const auto not_here =
-      expect_throw<Error>([&] { autograd::backward(peer(1).remote<failing_backward>(x), context, options()); });
+  const auto not_here = expect_throw<Error>([&] { peer(1).remote<failing_backward>(x).backward(context, options()); });
   EXPECT_CONTAINS(not_here.what(), "one element");
 }
 
@@ -409,7 +408,7 @@ TEST_P(BothModes, APassElsewhereThatTakesTooLong) {
   const Tensor x = leaf();
   Context context(job_[0]);
   const RRef<Tensor> loss = peer(2).remote<sum_scaled>(peer(1).call<gated>(x, Path{}), 1.0);
-  expect_throw<Timeout>([&] { autograd::backward(loss, context, {.mode = GetParam(), .timeout = 50ms}); });
+  expect_throw<Timeout>([&] { loss.backward(context, {.mode = GetParam(), .timeout = 50ms}); });
   gate.open();
   EXPECT_TRUE(no_passes());
 }

@@ -30,6 +30,12 @@ std::shared_ptr<void> wait_for_value(const Reference& reference, const std::type
 std::string made_here(const char* file, int line);
 [[noreturn]] void throw_empty();
 
+// What the context's own layer, which is above this one, makes of it.
+template <class Tensor, class Context>
+void begin_backward(const Tensor& rref, const Context& context, typename Context::Options options) {
+  backward(rref, context, std::move(options));
+}
+
 }  // namespace rref_detail
 
 template <class T>
@@ -86,6 +92,12 @@ class RRef {
   // The same; the result stays there too.
   template <auto F, class... Args>
   RRef<typename RegisteredKeptOnObject<F, Object>::Types::Result> remote(const Args&... args) const;
+
+  // Of a tensor: a distributed backward pass that begins there, at the owner. Defined with autograd::Context.
+  template <class Context>
+  void backward(const Context& context, typename Context::Options options = {}) const {
+    rref_detail::begin_backward(*this, context, std::move(options));
+  }
 
   // For the library: null if this refers to nothing.
   const ReferencePtr& reference() const { return reference_; }
