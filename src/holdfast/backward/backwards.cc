@@ -344,7 +344,7 @@ void Backwards::end_part(Step& step, const PassId& id) {
   found->second->end();
   step.garbage.push_back(std::move(found->second));
   parts_.erase(found);
-  if (idle() && node_.member().leaving()) look_again_at_ = step.now;
+  if (idle() && node_.owes_quiet()) look_again_at_ = step.now;
 }
 
 // ---- losses, time and the end

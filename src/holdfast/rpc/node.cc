@@ -280,7 +280,7 @@ bool Node::quiet() const {
 }
 
 void Node::follow_quiet(Step& step) {
-  if (!member_.leaving() || reported_quiet_ || !quiet()) return;
+  if (!owes_quiet() || !quiet()) return;
   on_check(step, 0);
 }
 

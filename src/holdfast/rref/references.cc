@@ -440,7 +440,7 @@ void References::on_settled(Step& step, uint64_t loss) {
 
 void References::on_destroyed() {
   host_.step([this](Step& step) {
-    if (idle() && node_.member().leaving()) look_again_at_ = step.now;
+    if (idle() && node_.owes_quiet()) look_again_at_ = step.now;
   });
 }
 
