@@ -80,8 +80,9 @@ class Node final : private LinkReceiver, private MemberEvents, private Post, pri
   // After that, when no handler runs any more.
   void ended(Step& step);
   bool stopped() const { return stopped_; }
-  // In shutdown, and the coordinator takes this worker for busy. A protocol that falls idle outside any event then wants
-  // its on_time() called. (Servers are in shutdown for most of their lives, and quiet as far as the coordinator knows.)
+  // In shutdown, and the coordinator takes this worker for busy. A protocol that falls idle outside any event then
+  // wants its on_time() called. (Servers are in shutdown for most of their lives, and quiet as far as the coordinator
+  // knows.)
   bool owes_quiet() const { return member_.leaving() && !reported_quiet_; }
 
   void on_accepted(Step& step, ConnectionId connection);
